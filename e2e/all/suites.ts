@@ -14,7 +14,7 @@ const transport = (script: string, ...variables: string[]): string[] => {
 };
 
 /** The suites of clients that also run on three nodes, with clients and requests on all of them. */
-const NODES = ['events', 'records', 'lists', 'rpc', 'presence', 'listening'];
+const NODES = ['events', 'records', 'transactions', 'lists', 'rpc', 'presence', 'listening'];
 
 /** A program from one or more Debian packages. Without `packages`, the package has the program's name. */
 const apt = (program: string, ...packages: string[]): Need => {
@@ -392,7 +392,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'nodes',
-    shows: 'records, events, lists, rpcs, presence and listening are the same for the unmodified clients of three nodes as for the clients of one',
+    shows: 'records, events, transactions, lists, rpcs, presence and listening are the same for the clients of three nodes as for the clients of one',
     needs: [REDIS],
     commands: [['env', 'E2E_NODES=3', ...npm('test'), '--', ...NODES]],
     budgetSeconds: 300,

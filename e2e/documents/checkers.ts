@@ -117,10 +117,11 @@ async function runPython(t: TestContext, block: Block): Promise<void> {
  * has printed something.
  */
 async function runWith(t: TestContext, { text, word, expected }: Block, file: string, command: string, args: string[], env: NodeJS.ProcessEnv = {}): Promise<void> {
-  // The events with history and the namespaces of the documents.
+  // The events with history, the namespaces and the collections of the documents.
   const isBackend = /@tidewire\/(server|socket\.io)'/.test(text);
   const backend = { key: BACKEND_KEY, namespaces: ['/*'] };
-  const server = await Server.during(t, { history: ['kept/*'], ...(isBackend ? { backend } : { namespaces: ['/chat', '/room/*'] }) });
+  const collections = { bank: { slot_by: 'prefix' } };
+  const server = await Server.during(t, { history: ['kept/*'], collections, ...(isBackend ? { backend } : { namespaces: ['/chat', '/room/*'] }) });
   writeFileSync(file, text.replaceAll('localhost:6020', server.address));
   const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
   const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path, TIDEWIRE_BACKEND_KEY: BACKEND_KEY }, stdio: ['ignore', 'pipe', 'inherit'] });

@@ -11,7 +11,7 @@ const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
 /** Each entry is named in `exports` of package.json, apart from a module that `live-query` loads when it needs it. */
-const ENTRIES = ['index', 'anonymous', 'devtools', 'inspect', 'listen', 'lists', 'live-query', 'local-edits', 'offline', 'patterns', 'presence', 'provide', 'query', 'scopes', 'storage', 'store', 'validation'];
+const ENTRIES = ['index', 'anonymous', 'devtools', 'inspect', 'listen', 'lists', 'live-query', 'local-edits', 'offline', 'patterns', 'presence', 'provide', 'query', 'scopes', 'storage', 'store', 'transactions', 'validation'];
 /** The scripts for pages, and their sources. */
 const SCRIPTS = { tidewire: 'page', 'tidewire-offline': 'offline/page', 'tidewire-all': 'page-all' };
 

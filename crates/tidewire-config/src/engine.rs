@@ -3,12 +3,13 @@
 use tidewire_core::history_rules::HistoryRules;
 use tidewire_core::limits::Limits;
 use tidewire_core::rate::{Operation, Rate, Rates};
+use tidewire_core::route::StoreId;
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
 use super::history::HistoryRule;
 use super::plan::Plan;
-use super::section::{self, Config, EventLagKind};
+use super::section::{self, Config, EventLagKind, StoreKind};
 use super::value::ByteCount;
 
 /// Minimum bytes of one shard's batch of writes, for any number of shards that share `limits.batch_bytes_max`. With smaller batches the
@@ -107,11 +108,21 @@ impl Plan {
             hot_path_prefixes: record.hot_path_prefixes.to_vec(),
             memory_only_prefixes: record.memory_only_prefixes.to_vec(),
             routes: stores.routes(),
+            stores_without_transactions: self.stores_without_transactions(),
             indexes: collections.indexes(),
             tags: collections.tags(),
             backend_namespaces: backend.namespaces.to_vec(),
             backend_grace: backend.grace,
         }
+    }
+
+    /// The stores that commit each record by itself, by number: the default store first, then the others by name.
+    fn stores_without_transactions(&self) -> Vec<StoreId> {
+        let named = self.config.stores.iter().map(|(_, named)| &named.store);
+        let stores = std::iter::once(&self.config.store).chain(named);
+        let numbered = (0..).map(StoreId).zip(stores);
+        let without = numbered.filter(|(_, store)| store.kind == StoreKind::Mongodb);
+        without.map(|(number, _)| number).collect()
     }
 
     fn limits(&self) -> Limits {
@@ -158,6 +169,7 @@ impl Plan {
                 / usize::from(self.shards),
             catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
             write_key_bytes_max: limits.write_key_bytes_max,
+            transaction_names_max: limits.transaction_names_max,
             write_keys_max: limits.write_keys_max.div_ceil(usize::from(self.shards)),
             history_names_max: limits.history_names_max.div_ceil(usize::from(self.shards)),
             history_bytes_max: limits.history_bytes_max.as_usize() / usize::from(self.shards),

@@ -77,10 +77,11 @@ section! {
         /// Collections of records, up to 256. The collection `X` contains the names that begin with `X/`. Its option `slot_by` is
         /// the part of a name that selects its slot, and so its owner: `name`, the default, is the whole name; with `prefix`
         /// the names `X/ID` and `X/ID/...` have one slot for each ID. This also holds for events, rpcs and user ids with such
-        /// names. Its option `indexes` is a list of paths and of lists of paths, such as `[board, [board, position]]`, up to 16:
-        /// queries of the records `X/ID` then read a part of an index instead of the whole collection. A new index is built in
-        /// the background; the store must be `sqlite`. See `docs/queries.md`. Only the file can add a collection; the environment
-        /// can set the options of one in the file: `collections.orders.slot_by` is `TIDEWIRE_COLLECTIONS__ORDERS__SLOT_BY`, and in
+        /// names. Only records with one slot can be changed in one transaction (`docs/transactions.md`). Its option `indexes` is a
+        /// list of paths and of lists of paths, such as `[board, [board, position]]`, up to 16: queries of the records `X/ID` then
+        /// read a part of an index instead of the whole collection. A new index is built in the background; the store must be
+        /// `sqlite`, `postgres` or `redis`. See `docs/queries.md`. Only the file can add a collection; the environment can set the
+        /// options of one in the file: `collections.orders.slot_by` is `TIDEWIRE_COLLECTIONS__ORDERS__SLOT_BY`, and in
         /// `TIDEWIRE_COLLECTIONS__ORDERS__INDEXES` the paths of an index are joined with `+`. See `spec/cluster.md`.
         collections: Collections = Collections::default(), Traits::NONE.described();
         /// Authentication of clients.
@@ -870,6 +871,8 @@ section! {
         /// Maximum bytes of requests for records that wait because their connections have cost too much. The server refuses
         /// further ones with a retryable error.
         deferred_bytes_max: ByteCount = bytes(CoreLimits::default().deferred_bytes_max);
+        /// Maximum number of records of one transaction. The server refuses a larger one.
+        transaction_names_max: usize = CoreLimits::default().transaction_names_max;
         /// Maximum bytes of the key of a write that clients may repeat. The server refuses a longer one.
         write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
         /// Maximum number of these keys that the server remembers in memory. At the limit the user with most keys loses its

@@ -14,7 +14,8 @@ use crate::address::{Address, SessionId};
 use crate::entry::{
     Answer, Asker, CallNotice, Entry, HistoryEntry, HistoryPage, Listening, PendingReplyId,
     QueryEntry, ReadFailed, RecordAnswer, RecordOperation, RecordRead, RecordRefusal,
-    RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot, WorkEntry,
+    RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot,
+    TransactionResult, WorkEntry,
 };
 use crate::message::{QueryReason, Reason, RecordAction};
 use crate::table::{self, Map};
@@ -395,6 +396,14 @@ fn visit_record_refusals(request: &RecordRequest, mut visit: impl FnMut(Entry)) 
                         write.write_ack,
                     )
                 }
+                // The outcome of a transaction is unknown as well.
+                RecordOperation::Transaction(transaction) => Answer::Decided {
+                    correlation: transaction.correlation.clone(),
+                    result: TransactionResult::Refused {
+                        name: name.clone(),
+                        why: UpdateFailed,
+                    },
+                },
                 RecordOperation::Put(put) => {
                     let correlation = Some(&*put.correlation);
                     match put.data {
@@ -446,6 +455,12 @@ fn is_same_request(refusal: &RecordAnswer, answer: &RecordAnswer) -> bool {
         (Answer::Reauthorized { ticket: own, .. }, Answer::Reauthorized { ticket, .. }) => {
             return own == ticket;
         }
+        (
+            Answer::Decided {
+                correlation: own, ..
+            },
+            Answer::Decided { correlation, .. },
+        ) => return own == correlation,
         _ => return false,
     };
     match &answer.what {
@@ -486,7 +501,10 @@ fn is_same_request(refusal: &RecordAnswer, answer: &RecordAnswer) -> bool {
             (of, own_serial, own, acked) == (*action, *serial, correlation.as_deref(), *write_ack)
                 && refusal.reply == answer.reply
         }
-        Answer::Reauthorized { .. } | Answer::Lost { .. } | Answer::Resumed(_) => false,
+        Answer::Reauthorized { .. }
+        | Answer::Lost { .. }
+        | Answer::Resumed(_)
+        | Answer::Decided { .. } => false,
     }
 }
 

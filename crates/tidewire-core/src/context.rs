@@ -60,6 +60,8 @@ pub(crate) struct ShardContext {
     pub(crate) placed: Option<Arc<SlotTable>>,
     /// Whether the shard has adopted a view, so that names may pass to other owners.
     pub(crate) is_clustered: bool,
+    /// The version of the protocol that all nodes speak.
+    pub(crate) level: u16,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,
     /// The number of changes of rules.
@@ -115,6 +117,7 @@ impl ShardContext {
         self.slots = Arc::clone(&view.slots);
         self.shards = view.shards();
         self.is_clustered = true;
+        self.level = view.level;
     }
 
     /// The liveness of a session of this format. It costs the session no memory.

@@ -138,6 +138,7 @@ impl Shard {
                     shards,
                     placed: None,
                     is_clustered: false,
+                    level: 1,
                     slots,
                     settings,
                     permission,

@@ -31,9 +31,10 @@ pub use interest::InterestEntry;
 pub use listen::{ListenNotice, Listening};
 pub use query::{QueryEntry, UnsavedRow, UnsavedValue};
 pub use record::{
-    Answer, BulkName, OwnedChange, OwnedKey, OwnedPatch, OwnedPut, OwnedWrite, Published,
-    Reauthorization, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
-    RecordRequestKind, Resumed, Snapshot, Stored,
+    Answer, BulkName, OperationChange, OwnedChange, OwnedKey, OwnedOperation, OwnedPatch, OwnedPut,
+    OwnedTransaction, OwnedWrite, Published, Reauthorization, RecordAnswer, RecordOperation,
+    RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, Resumed, Snapshot, Stored,
+    TransactionResult,
 };
 pub(crate) use reply::{BulkReply, DelayedAck, ReplyAction};
 pub use reply::{PendingReplyId, ReplyPart};

@@ -66,6 +66,8 @@ pub struct Limits {
     pub handover_bytes_max: usize,
     /// Bytes of records that are sent to a session that lagged before it has to read them. One record may be larger. Default 256 KiB.
     pub catch_up_bytes_max: usize,
+    /// Operations of one transaction. A larger one is refused with TRANSACTION_REFUSED. Default 100.
+    pub transaction_names_max: usize,
     /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
     pub write_key_bytes_max: usize,
     /// Write keys that a shard remembers in memory. At the limit the user with the most keys loses its oldest one. Default 100,000.
@@ -212,6 +214,7 @@ impl Default for Limits {
             handover_bytes_max: 64 << 20,
             catch_up_bytes_max: 256 << 10,
             write_key_bytes_max: 128,
+            transaction_names_max: 100,
             write_keys_max: 100_000,
             history_names_max: 10_000,
             history_bytes_max: 64 << 20,

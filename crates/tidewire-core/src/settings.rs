@@ -7,7 +7,7 @@ use crate::indexes::CollectionIndexes;
 use crate::limits::Limits;
 use crate::namespace::covers;
 use crate::rate::Rates;
-use crate::route::StoreRoutes;
+use crate::route::{StoreId, StoreRoutes};
 use crate::slot::TagRules;
 
 /// Handling of events for a session that lags and coalesces.
@@ -101,6 +101,8 @@ pub struct Settings {
     pub memory_only_prefixes: Vec<String>,
     /// The store of each record. Default the only store.
     pub routes: StoreRoutes,
+    /// The stores that commit each record by itself, so that they have no transactions. Default none.
+    pub stores_without_transactions: Vec<StoreId>,
     /// The indexes that the stores keep. Default none.
     pub indexes: CollectionIndexes,
     /// The collections whose names share slots. Default none.
@@ -149,6 +151,7 @@ impl Default for Settings {
             hot_path_prefixes: Vec::new(),
             memory_only_prefixes: Vec::new(),
             routes: StoreRoutes::default(),
+            stores_without_transactions: Vec::new(),
             indexes: CollectionIndexes::default(),
             tags: TagRules::default(),
             backend_namespaces: Vec::new(),

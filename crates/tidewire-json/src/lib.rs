@@ -8,6 +8,7 @@
 mod check;
 mod entries;
 mod literal;
+mod operation_list;
 mod patch;
 mod patch_list;
 mod patch_many;
@@ -18,6 +19,7 @@ mod scan;
 pub use check::{JsonError, JsonKind, JsonLimits, check};
 pub use entries::{Entries, Literal, entries};
 pub use literal::{Escaped, escaped, string};
+pub use operation_list::{NotOperations, Operation, parse_operations};
 pub use patch::{PatchError, lookup, patch};
 pub use patch_list::{PatchListError, parse_patches};
 pub use patch_many::patch_many;

@@ -99,7 +99,7 @@ fn index(number: &str) -> Option<u32> {
 }
 
 /// The string at `start`, without its escapes.
-fn string_at(text: &str, start: usize) -> Result<Cow<'_, str>, PatchListError> {
+pub(crate) fn string_at(text: &str, start: usize) -> Result<Cow<'_, str>, PatchListError> {
     let raw = RawString::scan(text.as_bytes(), start)?;
     let inner = text.get(raw.inner.clone()).ok_or(PatchListError::NotList)?;
     if raw.escaped {

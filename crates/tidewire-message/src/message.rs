@@ -26,7 +26,7 @@ pub use query::{Query, QueryReason};
 pub use record::{
     Change, Only, Record, RecordAction, RecordBulk, Tag, WireVersion, Write, WriteKey,
 };
-pub use refusal::{Reason, Refusal};
+pub use refusal::{Reason, Refusal, TransactionFault};
 pub use rpc::{Call, Rpc, RpcAction};
 pub use scope::{Scope, ScopeAction, ScopeReason};
 

@@ -195,6 +195,7 @@ pub fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
         Message::Record(Record::Write(..) | Record::Delete { .. } | Record::Put { .. }) => {
             (Operation::Write, 1)
         }
+        Message::Record(Record::Commit { names, .. }) => (Operation::Write, many(names)),
         Message::Rpc(Rpc::Request { .. }) => (Operation::Call, 1),
         _ => return Some((None, 1)),
     };

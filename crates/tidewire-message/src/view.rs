@@ -226,6 +226,8 @@ pub struct ClusterView {
     pub slots: Arc<SlotTable>,
     /// The generation of the store when the view was made.
     pub generation: Generation,
+    /// The version of the protocol between nodes that all members speak.
+    pub level: u16,
 }
 
 impl ClusterView {
@@ -237,6 +239,7 @@ impl ClusterView {
             members: view.members.as_slice().into(),
             slots: Arc::new(view.table()?),
             generation: view.generation.clone(),
+            level: view.level,
         })
     }
 

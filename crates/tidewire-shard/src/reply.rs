@@ -117,8 +117,19 @@ pub enum OwnedReply {
         /// Its new state; `None` if it is gone.
         tag: Option<Tag>,
     },
-    /// The answer to [`super::request::OwnedRequest::Put`]: nothing was done, because the record is in another state.
-    PreconditionFailed,
+    /// The answer to [`super::request::OwnedRequest::Commit`]: done, and on disk.
+    Committed {
+        /// JSON: an array with the new state of each record.
+        data: Text,
+    },
+    /// The answer to [`super::request::OwnedRequest::Put`] or [`super::request::OwnedRequest::Commit`]: nothing was done, because a record is
+    /// in another state.
+    PreconditionFailed {
+        /// The record.
+        name: Text,
+        /// Its state; `None` if it does not exist.
+        tag: Option<Tag>,
+    },
     /// Another session has changed a record. The value is not copied, because streams fetch it when their client reads.
     Changed {
         /// The record.
@@ -379,7 +390,13 @@ impl Copier {
                 existed: *existed,
                 tag: *tag,
             },
-            Record::PreconditionFailed { .. } => OwnedReply::PreconditionFailed,
+            Record::Committed { data, .. } => OwnedReply::Committed {
+                data: self.text(data),
+            },
+            Record::PreconditionFailed { name, tag, .. } => OwnedReply::PreconditionFailed {
+                name: self.text(name),
+                tag: *tag,
+            },
             Record::Write(write, _) => OwnedReply::Changed {
                 name: self.text(write.name),
             },

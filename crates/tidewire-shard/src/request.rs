@@ -89,6 +89,13 @@ pub enum OwnedRequest {
         /// JSON; `None` to remove the record.
         data: Option<Text>,
     },
+    /// Checks, replaces and removes several records in one step.
+    Commit {
+        /// The records.
+        names: Vec<Text>,
+        /// JSON: an array with an operation for each name.
+        data: Text,
+    },
     /// Writes a record, and creates it if it is missing. The answer is sent when the write is on disk.
     Write {
         /// The record.
@@ -233,6 +240,11 @@ impl OwnedRequest {
                 only: *only,
                 data: data.as_deref(),
             }),
+            Self::Commit { names, data } => Message::Record(Record::Commit {
+                names: borrowed(names),
+                correlation: NO_CORRELATION,
+                data: Some(data),
+            }),
             Self::Write {
                 name,
                 path,
@@ -294,6 +306,7 @@ impl OwnedRequest {
             Self::Write {
                 name, path, data, ..
             } => name.len() + optional(path) + data.len(),
+            Self::Commit { names, data } => all(names) + data.len(),
             Self::SubscribeEvents { events } => events.iter().map(|(name, _)| name.len()).sum(),
             Self::SubscribePatterns { patterns: texts }
             | Self::SubscribeRecords { names: texts }

@@ -447,6 +447,8 @@ fn record<'a>(message: &Record<'a>) -> Parts<'a> {
         Record::Stored { name, .. } | Record::WriteAck { name, .. } => {
             Parts::of("write acknowledged", name)
         }
+        Record::Commit { names, data, .. } => Parts::names("transaction", names).with(*data),
+        Record::Committed { data, .. } => Parts::of("transaction committed", "").with(Some(data)),
         Record::PreconditionFailed { name, .. } => Parts::of("precondition failed", name),
         Record::HeadResponse { name, .. } => Parts::of("head response", name),
         Record::HeadResponseBulk { versions } => Parts {

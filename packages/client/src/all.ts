@@ -12,4 +12,5 @@ export * from './patterns.js';
 export * from './presence.js';
 export * from './provide.js';
 export * from './scopes.js';
+export * from './transactions.js';
 export * from './validation.js';

@@ -141,9 +141,12 @@ export const enum RecordAction {
   PatchMulti = 35,
   Fetch = 60,
   Fetched = 61,
+  Commit = 65,
+  Committed = 66,
   VersionExists = 102,
   InvalidVersion = 108,
   WriteUnknown = 120,
+  TransactionRefused = 121,
 }
 
 export const enum RpcAction {

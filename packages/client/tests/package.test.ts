@@ -32,6 +32,7 @@ const ENTRY_BYTES_MAX = {
   storage: 1800,
   // Includes lists, live queries, presence, provide and scopes.
   store: 10 * 1024,
+  transactions: 1500,
   validation: 1000,
 };
 

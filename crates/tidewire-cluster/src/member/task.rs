@@ -33,8 +33,9 @@ const STALE_MS_MAX: u64 = 2_000;
 const STEP_MS_MAX: u64 = 500;
 
 /// The versions of the protocol between nodes that this server speaks. Members that speak version 2 take part in revocations, and those that
-/// speak version 3 in changes of rules. From version 4 on they announce their interest to each other.
-const VERSIONS: Versions = Versions { first: 1, last: 4 };
+/// speak version 3 in changes of rules. From version 4 on they announce their interest to each other, from version 5 on they decide
+/// transactions for each other.
+const VERSIONS: Versions = Versions { first: 1, last: 5 };
 
 #[derive(Debug)]
 pub(super) enum LinkEvent {

@@ -49,7 +49,7 @@ fn event_names<'m, 'a>(event: &'m Event<'a>) -> &'m [&'a str] {
 
 fn record_names<'m, 'a>(record: &'m Record<'a>) -> &'m [&'a str] {
     match record {
-        Record::Bulk { names, .. } => names,
+        Record::Bulk { names, .. } | Record::Commit { names, .. } => names,
         Record::Write(write, _) => slice::from_ref(&write.name),
         Record::Read { name }
         | Record::Head { name }

@@ -62,6 +62,8 @@ pub enum RecordOperation {
     Write(Box<OwnedWrite>),
     /// Replaces or removes the record if it is in a certain state.
     Put(Box<OwnedPut>),
+    /// Changes several records of one owner; the record is the first of them.
+    Transaction(Box<OwnedTransaction>),
 }
 
 impl RecordOperation {
@@ -70,6 +72,11 @@ impl RecordOperation {
         match self {
             Self::Write(write) => size_of::<OwnedWrite>() + write.change.kept_bytes(),
             Self::Put(put) => size_of::<OwnedPut>() + put.data.as_ref().map_or(0, Payload::len),
+            Self::Transaction(transaction) => {
+                let own = size_of::<OwnedTransaction>();
+                let operations = transaction.operations.iter();
+                own + operations.map(OwnedOperation::kept_bytes).sum::<usize>()
+            }
             Self::Read(_) | Self::Delete => 0,
         }
     }
@@ -108,6 +115,72 @@ pub struct OwnedPut {
     pub only: Only,
     /// The new value; absent to remove the record.
     pub data: Option<Payload>,
+}
+
+/// A checked transaction.
+#[derive(Clone, Debug)]
+pub struct OwnedTransaction {
+    /// The correlation id, for the answer.
+    pub correlation: Box<str>,
+    /// The operations, each on another record.
+    pub operations: Vec<OwnedOperation>,
+}
+
+/// An operation of a transaction.
+#[derive(Clone, Debug)]
+pub struct OwnedOperation {
+    /// The record.
+    pub name: Name,
+    /// The state that the record must have.
+    pub only: Only,
+    /// The change.
+    pub change: OperationChange,
+}
+
+/// The change of an operation.
+#[derive(Clone, Debug)]
+pub enum OperationChange {
+    /// The record stays as it is.
+    Check,
+    /// Replaces or creates the record.
+    Put(Payload),
+    /// Removes the record.
+    Delete,
+}
+
+impl OwnedOperation {
+    /// Bytes that it keeps in memory.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let data = match &self.change {
+            OperationChange::Put(data) => data.len(),
+            OperationChange::Check | OperationChange::Delete => 0,
+        };
+        size_of::<Self>() + self.name.len() + data
+    }
+}
+
+/// The decision on a transaction.
+#[derive(Clone, Debug)]
+pub enum TransactionResult {
+    /// It is done, and durable.
+    Committed {
+        /// Each record in the order of the operations: whether it existed before, and its state afterwards.
+        stored: Vec<Stored>,
+    },
+    /// Nothing was done, because a record is not in the state that its operation requires.
+    PreconditionFailed {
+        /// The record.
+        name: Name,
+        /// Its state, if it exists.
+        tag: Option<Tag>,
+    },
+    /// Refused. With `UpdateFailed` its outcome may be unknown, otherwise nothing was done.
+    Refused {
+        /// The record that was the reason.
+        name: Name,
+        /// Why.
+        why: RecordRefusal,
+    },
 }
 
 /// The result of a durable `Put`.
@@ -301,6 +374,13 @@ pub enum Answer {
         correlation: Box<str>,
         /// The state of the record, if it exists.
         tag: Option<Tag>,
+    },
+    /// The answer to a transaction.
+    Decided {
+        /// As in the request.
+        correlation: Box<str>,
+        /// The decision.
+        result: TransactionResult,
     },
     /// The version exists already.
     VersionExists {

@@ -14,7 +14,7 @@ use crate::entry::{
 };
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
-use crate::message::{Only, RecordAction};
+use crate::message::{Only, RecordAction, Tag};
 use crate::permission::{Access, Authorization};
 use crate::principal::Principal;
 use crate::query::collection::is_under;
@@ -26,7 +26,7 @@ use crate::record::owner::RecordOwner;
 use crate::record::repeat::RepeatKey;
 use crate::record::request::{Asking, Given, Step, answer, ask, authorize, publish, refuse};
 use crate::record::state::{Blocked, Value};
-use crate::record::waiter::Waiter;
+use crate::record::waiter::{Requested, Waiter};
 use crate::store::{Expected, StoredKey, StoredRecord, Version, WriteKeys};
 use crate::text::{Name, Payload};
 use tidewire_collections::share::Share;
@@ -34,6 +34,30 @@ use tidewire_collections::share::Share;
 /// A value of this size or more is written only if the node's memory budget has room for it. A session may have this many bytes kept in any
 /// case.
 const LARGE_VALUE_BYTES: usize = 64 << 10;
+
+/// The session that makes a change, and its user.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer<'w> {
+    pub(super) session: SessionId,
+    pub(super) principal: &'w Principal,
+    /// Whether the session gets the change if it is subscribed. Sessions apply their own writes themselves.
+    pub(super) gets_change: bool,
+}
+
+impl<'w> Writer<'w> {
+    pub(super) fn new(session: SessionId, principal: &'w Principal) -> Self {
+        Self {
+            session,
+            principal,
+            gets_change: false,
+        }
+    }
+
+    /// The session that does not get the change.
+    pub(super) fn except(self) -> Option<SessionId> {
+        (!self.gets_change).then_some(self.session)
+    }
+}
 
 impl RecordOwner {
     pub(super) fn delete<E: Effects>(
@@ -55,7 +79,7 @@ impl RecordOwner {
             deadline,
             action: RecordAction::Delete,
             correlation: None,
-            stored: None,
+            request: Requested::Change,
         };
         if matches!(value, Value::Missing) {
             self.end_subscriptions(turn, listens, name, Some(job.session));
@@ -70,12 +94,12 @@ impl RecordOwner {
             }
             return Step::Done;
         }
-        if !self.has_room(turn, name, value, 0, &job.principal) {
+        if !self.has_room(turn, &[(name, value, 0)], &job.principal) {
             refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
         self.end_subscriptions(turn, listens, name, Some(job.session));
-        let by = (job.session, &*job.principal);
+        let by = Writer::new(job.session, &job.principal);
         self.put(turn, name, Value::Missing, by, Some(waiter), None);
         Step::Done
     }
@@ -168,11 +192,15 @@ impl RecordOwner {
             refuse(turn, name, job, RecordRefusal::InvalidData);
             return Step::Done;
         };
+        if !self.has_room(turn, &[(name, value, after.len())], &job.principal) {
+            refuse(turn, name, job, RecordRefusal::UpdateFailed);
+            return Step::Done;
+        }
         let (session, principal) = (job.session, job.principal);
-        let by = (session, &*principal);
+        let by = Writer::new(session, &principal);
         let key = job.kind.key.clone();
-        let is_made = self.apply(turn, name, by, *job.kind, value, after, hot);
-        if let Some(key) = key.filter(|_| is_made) {
+        self.apply(turn, name, by, *job.kind, value, after, hot);
+        if let Some(key) = key {
             let settings = &turn.shard.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
             let share = Share::of(session, &principal);
@@ -213,7 +241,7 @@ impl RecordOwner {
             deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
             action: write.action,
             correlation: write.correlation,
-            stored: None,
+            request: Requested::Change,
         };
         if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
             answer(turn, session, name, None, waiter.done());
@@ -245,13 +273,12 @@ impl RecordOwner {
             }
         }
         let (session, tag) = (job.session, value.tag());
-        let is_met = match job.kind.only {
-            Only::Always => true,
-            Only::Missing => tag.is_none(),
-            Only::Present => tag.is_some(),
-            Only::Is(wanted) => tag == Some(wanted),
-        };
+        let is_met = is_met(job.kind.only, tag);
         if let Some(data) = data.filter(|_| is_met) {
+            if !self.has_room(turn, &[(name, value, data.len())], &job.principal) {
+                refuse(turn, name, job, RecordRefusal::UpdateFailed);
+                return Step::Done;
+            }
             let hot = is_under(&turn.shard.settings.hot_path_prefixes, name);
             let write = OwnedWrite {
                 version: None,
@@ -262,13 +289,13 @@ impl RecordOwner {
                 put: Some(tag.is_some()),
                 key: None,
             };
-            let by = (session, &*job.principal);
+            let by = Writer::new(session, &job.principal);
             self.apply(turn, name, by, write, value, data, hot);
             return Step::Done;
         }
         if is_met
             && !matches!(value, Value::Missing)
-            && !self.has_room(turn, name, value, 0, &job.principal)
+            && !self.has_room(turn, &[(name, value, 0)], &job.principal)
         {
             refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
@@ -284,14 +311,14 @@ impl RecordOwner {
             deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
             action: RecordAction::Delete,
             correlation: Some(correlation),
-            stored: Some(Stored {
+            request: Requested::Put(Stored {
                 existed: tag.is_some(),
                 tag: None,
             }),
         };
         self.end_subscriptions(turn, listens, name, Some(session));
         if tag.is_some() {
-            let by = (session, &*job.principal);
+            let by = Writer::new(session, &job.principal);
             self.put(turn, name, Value::Missing, by, Some(waiter), None);
         } else if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
@@ -300,31 +327,47 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Replaces `before` with the new value and publishes it to the subscribers. Returns whether the write was made.
+    /// Makes a write for which there is room.
     #[expect(
         clippy::too_many_arguments,
-        reason = "the parts of one decided write, used once"
+        reason = "the parts of one decided write, used twice"
     )]
     fn apply<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
-        by: (SessionId, &Principal),
+        by: Writer<'_>,
         write: OwnedWrite,
         before: &Value,
         after: Payload,
         hot: bool,
-    ) -> bool {
-        let (session, _) = by;
-        let OwnedWrite {
-            correlation,
-            write_ack,
-            action,
-            change,
-            put,
-            key,
-            version: _,
-        } = write;
+    ) {
+        let key = write.key.map(|key| (by.principal, key));
+        let written = self.record_after(turn, name, before, after, key, hot);
+        let request = write.put.map_or(Requested::Change, |existed| {
+            let tag = Some(written.tag());
+            Requested::Put(Stored { existed, tag })
+        });
+        let waiter = write.write_ack.then_some(Waiter {
+            session: by.session,
+            deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
+            action: write.action,
+            correlation: write.correlation,
+            request,
+        });
+        self.keep(turn, name, by, before, (written, write.change), waiter);
+    }
+
+    /// The record after a write. If the write has a key, it comes with the principal that has chosen it.
+    pub(super) fn record_after<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+        before: &Value,
+        data: Payload,
+        key: Option<(&Principal, OwnedKey)>,
+        hot: bool,
+    ) -> StoredRecord {
         let (incarnation, current, keys) = match before {
             Value::Present(record) => (
                 record.incarnation,
@@ -333,108 +376,103 @@ impl RecordOwner {
             ),
             _ => (self.new_incarnation(turn, name), Version::CREATED, None),
         };
-        let next = if hot {
+        let version = if hot {
             Version::CREATED
         } else {
             current.next()
         };
-        if !self.has_room(turn, name, before, after.len(), by.1) {
-            let why = RecordRefusal::UpdateFailed;
-            let refused = Answer::Refused {
-                why,
-                action,
-                serial: None,
-                correlation,
-                write_ack,
-            };
-            answer(turn, session, name, None, refused);
-            return false;
-        }
-        let deadline = turn.now.monotonic + turn.shard.settings.write_timeout;
-        let stored_key = key.map(|key| StoredKey {
-            user: by.1.user_id.clone(),
+        let stored_key = key.map(|(principal, key)| StoredKey {
+            user: principal.user_id.clone(),
             key: key.text,
-            version: next,
+            version,
         });
         // In most records versions grow. Version 1 follows the last one, and under a hot-path prefix whole values have version 0.
-        let is_ordered = next > current
+        let is_ordered = version > current
             && !(stored_key.is_some() && is_under(&turn.shard.settings.hot_path_prefixes, name));
-        let written = StoredRecord {
+        StoredRecord {
             incarnation,
-            version: next,
-            data: after.clone(),
+            version,
+            data,
             write_keys: keys_after(keys, stored_key, is_ordered),
-        };
-        let stored = put.map(|existed| Stored {
-            existed,
-            tag: Some(written.tag()),
-        });
-        let waiter = write_ack.then_some(Waiter {
-            session,
-            deadline,
-            action,
-            correlation,
-            stored,
-        });
+        }
+    }
+
+    /// Replaces `before` with the written record, and publishes the change to the subscribers.
+    pub(super) fn keep<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        by: Writer<'_>,
+        before: &Value,
+        (written, change): (StoredRecord, OwnedChange),
+        waiter: Option<Waiter>,
+    ) {
         // Where the version numbers start again, a client can't apply a patch and needs the whole value.
-        let change = if current >= Version::LAST {
-            OwnedChange::Update(after.clone())
-        } else {
-            change
+        let change = match before.version() {
+            Some(current) if current >= Version::LAST => OwnedChange::Update(written.data.clone()),
+            _ => change,
         };
         if turn.shard.is_clustered
             && !matches!(before, Value::Present(_))
             && let Some(record) = self.table.get(name)
         {
-            let created = Published::Created(incarnation);
+            let created = Published::Created(written.incarnation);
             publish(turn, name, &record.interest, &created, None);
         }
         let what = Published::Changed {
-            version: next,
+            version: written.version,
             change,
-            full: after,
+            full: written.data.clone(),
         };
         let value = Value::Present(written);
         self.put(turn, name, value, by, waiter, Some(what));
-        true
     }
 
-    /// Whether a value of `bytes` has room among the changes that are not in the store yet, and in the store. A change that does not
-    /// enlarge the record always has room in the store.
+    /// Whether new values, each with its record and the value before it and with its bytes, have room together: among the changes that
+    /// are not in the store yet, and in the store. The records are in one store, or all in memory only. Changes that do not enlarge the
+    /// records always have room in the store.
     pub(super) fn has_room<E: Effects>(
         &self,
         turn: &TurnContext<'_, E>,
-        name: &Name,
-        before: &Value,
-        bytes: usize,
+        changes: &[(&Name, &Value, usize)],
         principal: &Principal,
     ) -> bool {
         let settings = &turn.shard.settings;
         let limits = &settings.limits;
-        let old = before.data().map_or(0, Payload::len);
-        let kept = before.bytes();
+        let Some((first, ..)) = changes.first() else {
+            return true;
+        };
+        let bytes: usize = changes.iter().map(|(.., bytes)| bytes).sum();
         // Small writes are bounded by the number of records that are not stored yet.
         if bytes >= LARGE_VALUE_BYTES && !turn.shard.has_memory(0, bytes) {
             return false;
         }
-        if is_under(&settings.memory_only_prefixes, name) {
+        if is_under(&settings.memory_only_prefixes, first) {
+            let kept: usize = changes.iter().map(|(_, before, _)| before.bytes()).sum();
             let has_room = self.memory_only_bytes - kept + bytes <= limits.cache_bytes_max;
             if !has_room {
                 turn.shard.count(|refused| refused.dirty += 1);
             }
             return has_room;
         }
-        let commits = &self.write_queues.of(&settings.routes, name).commits;
-        let (records_max, bytes_max) = (limits.dirty_records_max, limits.dirty_bytes_max);
-        if !commits.has_room(name, name.len() + bytes, records_max, bytes_max) {
+        let commits = &self.write_queues.of(&settings.routes, first).commits;
+        let written = changes
+            .iter()
+            .map(|(name, _, bytes)| (*name, name.len() + bytes));
+        if !commits.has_room(written, limits.dirty_records_max, limits.dirty_bytes_max) {
             turn.shard.count(|refused| refused.dirty += 1);
             return false;
         }
+        let old: usize = changes
+            .iter()
+            .map(|(_, before, _)| before.data().map_or(0, Payload::len))
+            .sum();
         if bytes <= old {
             return true;
         }
-        let uncommitted = commits.bytes() + name.len() + bytes - old;
-        let store = settings.routes.find(name);
+        let names: usize = changes.iter().map(|(name, ..)| name.len()).sum();
+        let uncommitted = commits.bytes() + names + bytes - old;
+        let store = settings.routes.find(first);
         let limit = turn
             .shard
             .quotas
@@ -447,14 +485,14 @@ impl RecordOwner {
         false
     }
 
-    /// Keeps a new value that a session of a user has written, publishes `published` to the other sessions, and queues the value for the
+    /// Keeps a new value that a session of a user has written, publishes `published` to the subscribers, and queues the value for the
     /// store. If the answer can be sent at once, it follows the change that it confirms.
     pub(super) fn put<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
         value: Value,
-        (session, principal): (SessionId, &Principal),
+        by: Writer<'_>,
         waiter: Option<Waiter>,
         published: Option<Published>,
     ) {
@@ -467,13 +505,13 @@ impl RecordOwner {
         // if the record was clean; otherwise the store has an even earlier state, which `Commits` knows.
         match published {
             Some(what) if record.has_readers => {
-                self.publish(turn, name, what, Some(session));
+                self.publish(turn, name, what, by.except());
                 let Some(kept) = self.table.get_mut(name) else {
                     return;
                 };
                 record = kept;
             }
-            Some(what) => publish(turn, name, &record.interest, &what, Some(session)),
+            Some(what) => publish(turn, name, &record.interest, &what, by.except()),
             None => {}
         }
         if !self.watched.is_empty() {
@@ -486,7 +524,7 @@ impl RecordOwner {
         self.cache.bytes = self.cache.bytes - old + new;
         if !is_under(&turn.shard.settings.memory_only_prefixes, name) {
             record.is_dirty = true;
-            let share = Share::of(session, principal);
+            let share = Share::of(by.session, by.principal);
             return self.queue_value(turn, name, before, new, share, waiter);
         }
         let exists = matches!(record.value, Value::Present(_));
@@ -511,6 +549,16 @@ impl RecordOwner {
         let key = self.repeats.next();
         let commits = &mut self.write_queue_mut(turn, name).commits;
         commits.add(name, before, name.len() + bytes, key, share, waiter);
+    }
+}
+
+/// Whether a record in this state meets a condition.
+pub(super) fn is_met(only: Only, tag: Option<Tag>) -> bool {
+    match only {
+        Only::Always => true,
+        Only::Missing => tag.is_none(),
+        Only::Present => tag.is_some(),
+        Only::Is(wanted) => tag == Some(wanted),
     }
 }
 

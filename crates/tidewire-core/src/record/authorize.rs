@@ -25,7 +25,9 @@ fn needed(kind: &JobKind) -> &'static [Access] {
         }
         // A `Put` needs the right to create only if the record is missing.
         RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch => match kind {
-            JobKind::Requested(RecordOperation::Put(_)) => &[Access::RecordWrite],
+            JobKind::Requested(RecordOperation::Put(_)) | JobKind::Part(_) => {
+                &[Access::RecordWrite]
+            }
             _ => &[Access::RecordWrite, Access::RecordCreate],
         },
         RecordAction::Listen => &[Access::RecordListen],
@@ -101,20 +103,14 @@ pub(super) fn refuse_by_rule<E: Effects, K: Kind>(
     }
 }
 
-/// Why a subscriber loses its right, when the record is known. As in `refuse_by_rule`, a rule that failed because of the record counts as a
-/// denial.
+/// Why a subscriber loses its right, when the record is known.
 pub(super) fn loss<E: Effects, K: Kind>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job<K>,
     name: &Name,
     authorization: Authorization,
 ) -> RecordRefusal {
-    match authorization {
-        Authorization::Failed if !depends_on_record(turn, job, Access::RecordRead, name) => {
-            RecordRefusal::RuleFailed
-        }
-        _ => RecordRefusal::Denied,
-    }
+    refusal_without_sight(turn, job, Access::RecordRead, name, authorization)
 }
 
 /// Refuses a change that does not fit the record, before a rule has allowed it. If the session may not read the record, the change is
@@ -134,6 +130,23 @@ pub(super) fn refuse_change<E: Effects, K: Kind>(
         Authorization::Deny | Authorization::Failed => {
             stopped(turn, name, job, Authorization::Deny)
         }
+    }
+}
+
+/// Why a rule did not allow a job, when the record is known. As in `refuse_by_rule`, only a session that may read the record may see that a
+/// rule failed because of it. Here the owner does not find out whether it may: a rule that failed because of the record counts as a denial.
+pub(super) fn refusal_without_sight<E: Effects, K: Kind>(
+    turn: &mut TurnContext<'_, E>,
+    job: &mut Job<K>,
+    access: Access,
+    name: &Name,
+    authorization: Authorization,
+) -> RecordRefusal {
+    match authorization {
+        Authorization::Failed if !depends_on_record(turn, job, access, name) => {
+            RecordRefusal::RuleFailed
+        }
+        _ => RecordRefusal::Denied,
     }
 }
 

@@ -47,6 +47,8 @@ struct Dirty {
     shares: SmallVec<[Share; 1]>,
     /// The user that has written the newest value, unless the user has no name.
     writer: Option<Name>,
+    /// The queued group to which it belongs.
+    group: Option<u64>,
 }
 
 impl Dirty {
@@ -78,6 +80,9 @@ pub(crate) trait Ending {
 pub(crate) struct Commits {
     dirty: Map<Name, Dirty>,
     bytes: usize,
+    /// The queued records of transactions: the records of a group leave in one batch.
+    groups: Map<u64, Vec<Name>>,
+    next_group: u64,
     queue: FairQueue,
     /// The number of queued records, and the cost of writing them in bytes.
     queued_count: usize,
@@ -99,6 +104,8 @@ impl Commits {
         Self {
             dirty: table::map(seed),
             bytes: 0,
+            groups: table::map(seed),
+            next_group: 0,
             queue: FairQueue::new(seed),
             queued_count: 0,
             queued_cost: 0,
@@ -137,18 +144,22 @@ impl Commits {
         self.failures
     }
 
-    /// Whether the limits have room for a write that makes the record `bytes` large.
-    pub(crate) fn has_room(
+    /// Whether the limits have room for writes that make these records as large as given.
+    pub(crate) fn has_room<'n>(
         &self,
-        name: &Name,
-        bytes: usize,
+        writes: impl Iterator<Item = (&'n Name, usize)>,
         records_max: usize,
         bytes_max: usize,
     ) -> bool {
-        let known = self.dirty.get(name).map(|dirty| dirty.bytes);
-        let more_records = usize::from(known.is_none());
-        self.dirty.len() + more_records <= records_max
-            && self.bytes - known.unwrap_or(0) + bytes <= bytes_max
+        let (mut records, mut sum) = (self.dirty.len(), self.bytes);
+        for (name, bytes) in writes {
+            match self.dirty.get(name) {
+                Some(known) => sum -= known.bytes,
+                None => records += 1,
+            }
+            sum += bytes;
+        }
+        records <= records_max && sum <= bytes_max
     }
 
     /// Notes a write or delete of a share. `before` is the record's state before it, which the store has if the record was clean. `key` is
@@ -174,6 +185,7 @@ impl Commits {
             covered: Waiters::new(),
             shares: SmallVec::new(),
             writer: None,
+            group: None,
         });
         self.bytes = self.bytes - dirty.bytes + bytes;
         if dirty.queued {
@@ -212,6 +224,51 @@ impl Commits {
         None
     }
 
+    /// Makes one group of the queued ones of these records, and of the groups to which they belong already: the next batch has all of
+    /// them or none.
+    pub(crate) fn group(&mut self, names: &[Name]) {
+        let number = self.next_group;
+        self.next_group += 1;
+        let mut members: Vec<Name> = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(dirty) = self.dirty.get_mut(name).filter(|dirty| dirty.queued) else {
+                continue;
+            };
+            match dirty.group {
+                // An earlier record of the list had the same group.
+                Some(known) if known == number => {}
+                Some(other) => {
+                    let joined = self.groups.remove(&other).unwrap_or_default();
+                    for member in &joined {
+                        if let Some(dirty) = self.dirty.get_mut(member) {
+                            dirty.group = Some(number);
+                        }
+                    }
+                    members.extend(joined);
+                }
+                None => {
+                    dirty.group = Some(number);
+                    members.push(name.clone());
+                }
+            }
+        }
+        if !members.is_empty() {
+            self.groups.insert(number, members);
+        }
+    }
+
+    /// Adds a waiter for the changes of all these records, whose queued ones are a group. Returns the waiter if all are clean.
+    pub(crate) fn wait_for_all(&mut self, names: &[Name], waiter: Waiter) -> Option<Waiter> {
+        let is_queued = |name: &&Name| self.dirty.get(*name).is_some_and(|dirty| dirty.queued);
+        let is_dirty = |name: &&Name| self.dirty.contains_key(*name);
+        // The batch in flight is stored before any queued record.
+        let last = names.iter().find(is_queued);
+        match last.or_else(|| names.iter().find(is_dirty)) {
+            Some(name) => self.wait(name, waiter),
+            None => Some(waiter),
+        }
+    }
+
     fn stored(&mut self, write: &StoreWrite, ending: &mut impl Ending) {
         let Entry::Occupied(mut entry) = self.dirty.entry(write.name.clone()) else {
             return;
@@ -232,7 +289,20 @@ impl Commits {
         }
     }
 
+    /// Drops the changes of a record, and of the queued group to which it belongs: a part of a transaction must not be stored alone.
     fn superseded(&mut self, name: &Name, ending: &mut impl Ending) {
+        let group = self.dirty.get(name).and_then(|dirty| dirty.group);
+        match group.and_then(|group| self.groups.remove(&group)) {
+            None => self.drop_changes(name, ending),
+            Some(members) => {
+                for member in &members {
+                    self.drop_changes(member, ending);
+                }
+            }
+        }
+    }
+
+    fn drop_changes(&mut self, name: &Name, ending: &mut impl Ending) {
         let Some(dirty) = self.dirty.remove(name) else {
             return;
         };

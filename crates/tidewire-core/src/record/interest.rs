@@ -10,6 +10,7 @@ use crate::listen::ListenOwner;
 use crate::message::{RecordBulk, Topic};
 use crate::permission::{Access, Authorization};
 use crate::query::collection::is_under;
+use crate::record::apply::Writer;
 use crate::record::authorize::refuse_by_rule;
 use crate::record::change;
 use crate::record::job::{Job, Resume, Subscribe};
@@ -54,12 +55,12 @@ impl RecordOwner {
                 data,
                 write_keys: None,
             };
-            if !self.has_room(turn, name, &value, created.data.len(), &job.principal) {
+            if !self.has_room(turn, &[(name, &value, created.data.len())], &job.principal) {
                 refuse(turn, name, job, RecordRefusal::CreateFailed);
                 return Step::Done;
             }
             value = Value::Present(created);
-            let by = (job.session, &*job.principal);
+            let by = Writer::new(job.session, &job.principal);
             self.put(turn, name, value.clone(), by, None, None);
         }
         let Subscribe {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::address::SessionId;
 use crate::entry::{
-    Answer, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId, Published,
-    RecordOperation, RecordRead, RecordRefusal,
+    Answer, LaggingReader, OperationChange, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
+    Published, RecordOperation, RecordRead, RecordRefusal, TransactionResult,
 };
 use crate::footprint::JOB_BYTES;
-use crate::message::{RecordAction, RecordBulk, Tag};
+use crate::message::{Only, RecordAction, RecordBulk, Tag};
 use crate::principal::Principal;
 use crate::record::request::Given;
 use crate::record::state::Value;
@@ -48,6 +48,21 @@ pub(super) enum JobKind {
     Resume(Resume),
     /// A change that is published once the owner knows which subscribers may read it.
     Announce(Box<Announcement>),
+    /// The operation of a transaction on this record.
+    Part(Box<Part>),
+}
+
+/// The part of a transaction that is about one record. It blocks its record until the whole transaction is decided.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The number of its transaction.
+    pub(super) transaction: u64,
+    /// The state that the record must have.
+    pub(super) only: Only,
+    pub(super) change: OperationChange,
+    /// The number of the rules that have allowed it, for the present value of the record. While the part is first, the record does not
+    /// change, so the rules decide it once although the transaction may have to wait several times.
+    pub(super) authorized: Option<u64>,
 }
 
 /// A subscription to a record, or a read of several records.
@@ -128,6 +143,9 @@ impl Kind for JobKind {
             Self::Requested(RecordOperation::Delete) => Delete.action(),
             Self::Requested(RecordOperation::Write(write)) => write.action(),
             Self::Requested(RecordOperation::Put(put)) => put.action(),
+            // Its parts are authorized one by one.
+            Self::Requested(RecordOperation::Transaction(_)) => RecordAction::CreateAndUpdate,
+            Self::Part(part) => part.action(),
             Self::CatchUp(reader) => reader.action(),
             Self::Announce(announcement) => announcement.action(),
         }
@@ -137,6 +155,7 @@ impl Kind for JobKind {
         match self {
             Self::Requested(RecordOperation::Write(write)) => write.new_value(patched),
             Self::Requested(RecordOperation::Put(put)) => put.new_value(patched),
+            Self::Part(part) => part.new_value(patched),
             _ => None,
         }
     }
@@ -220,6 +239,23 @@ impl Kind for Box<OwnedPut> {
     }
 }
 
+impl Kind for Box<Part> {
+    fn action(&self) -> RecordAction {
+        match self.change {
+            OperationChange::Check => RecordAction::Read,
+            OperationChange::Put(_) => RecordAction::CreateAndUpdate,
+            OperationChange::Delete => RecordAction::Delete,
+        }
+    }
+
+    fn new_value(&self, _patched: Option<&Payload>) -> Option<Payload> {
+        match &self.change {
+            OperationChange::Put(data) => Some(data.clone()),
+            OperationChange::Check | OperationChange::Delete => None,
+        }
+    }
+}
+
 impl Kind for Arc<LaggingReader> {
     fn action(&self) -> RecordAction {
         RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)
@@ -258,6 +294,7 @@ any_kind! {
     Box<OwnedPut>: put => Self::Requested(RecordOperation::Put(put)),
     Arc<LaggingReader>: reader => Self::CatchUp(reader),
     Box<Announcement>: announcement => Self::Announce(announcement),
+    Box<Part>: part => Self::Part(part),
 }
 
 impl<K> Job<K> {
@@ -324,6 +361,13 @@ impl Job {
                 let data = put.data.as_ref().map_or(0, Payload::len);
                 (size_of::<OwnedPut>(), data)
             }
+            JobKind::Requested(operation @ RecordOperation::Transaction(_)) => {
+                (0, operation.kept_bytes())
+            }
+            JobKind::Part(part) => {
+                let data = part.new_value(None).map_or(0, |data| data.len());
+                (size_of::<Part>(), data)
+            }
             _ => (0, 0),
         }
     }
@@ -347,6 +391,8 @@ impl Job {
                 matches!(operation, RecordOperation::Read(RecordRead::Right(_)))
             }
             JobKind::CatchUp(_) | JobKind::Announce(_) | JobKind::Resume(_) => true,
+            // A transaction is deferred as a whole, before it has parts: two that wait for each other's records would never end.
+            JobKind::Part(_) => true,
             JobKind::Subscribe(_) => false,
         };
         let has_begun = self.after.is_some() || !self.values.is_empty() || self.read_failed;
@@ -424,7 +470,8 @@ impl Job {
                 let serial = resume.serial.unwrap_or_default();
                 (None, Answer::Lost { serial, why })
             }
-            JobKind::Announce(_) => (None, refused(why, None, None, false)),
+            // Neither is a request. `transaction` answers the request of a part.
+            JobKind::Announce(_) | JobKind::Part(_) => (None, refused(why, None, None, false)),
             JobKind::Requested(operation) => {
                 let answer = match operation {
                     RecordOperation::Read(RecordRead::Right(right)) => Answer::Reauthorized {
@@ -445,6 +492,17 @@ impl Job {
                         refused(deletion(why), None, Some(put.correlation), false)
                     }
                     RecordOperation::Put(put) => refused(why, None, Some(put.correlation), true),
+                    RecordOperation::Transaction(transaction) => Answer::Decided {
+                        correlation: transaction.correlation,
+                        result: TransactionResult::Refused {
+                            name: transaction
+                                .operations
+                                .into_iter()
+                                .next()
+                                .map_or_else(|| Name::from(""), |operation| operation.name),
+                            why,
+                        },
+                    },
                 };
                 (None, answer)
             }

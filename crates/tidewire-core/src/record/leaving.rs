@@ -16,7 +16,8 @@ use crate::text::Name;
 
 impl RecordOwner {
     /// Begins to let go of records: no request for them comes any longer. Requests that wait for a rule end, because the rule may need a
-    /// record that another shard can serve only after this one has let go.
+    /// record that another shard can serve only after this one has let go. A transaction is decided as soon as the earlier requests of its
+    /// records have ended and its records are loaded; it ends early only if a rule of one of its parts waits.
     pub(crate) fn begin_leaving<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -31,11 +32,18 @@ impl RecordOwner {
         let mut names: Vec<Name> = self.table.names().cloned().collect();
         names.retain(|name| slots.contains(turn.shard.slot(name)));
         names.sort_unstable();
+        // A request that ends here may let a transaction continue, which must know that its records are leaving.
+        self.leaving.clone_from(&names);
         for name in &names {
             self.refuse_held_back(turn, listens, name);
         }
         names.retain(|name| self.is_busy(name));
         self.leaving = names;
+    }
+
+    /// Whether the shard lets go of the record and still has requests or changes of it.
+    pub(super) fn is_leaving(&self, name: &Name) -> bool {
+        self.leaving.binary_search(name).is_ok()
     }
 
     fn refuse_held_back<E: Effects>(
@@ -45,7 +53,13 @@ impl RecordOwner {
         name: &Name,
     ) {
         while let Some(job) = self.take_held_back(name) {
-            let_go(turn, name, job);
+            match &job.kind {
+                JobKind::Part(part) => {
+                    let why = job.overload_refusal();
+                    self.refuse_transaction(turn, part.transaction, name, why);
+                }
+                _ => let_go(turn, name, job),
+            }
             self.run_waiting(turn, listens, name);
         }
     }

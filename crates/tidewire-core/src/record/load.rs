@@ -301,7 +301,10 @@ impl RecordOwner {
             self.forget(turn, name);
         }
         for job in failed {
-            refuse(turn, name, job, why);
+            match &job.kind {
+                JobKind::Part(part) => self.refuse_transaction(turn, part.transaction, name, why),
+                _ => refuse(turn, name, job, why),
+            }
         }
     }
 

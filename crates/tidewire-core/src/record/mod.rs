@@ -60,7 +60,7 @@
 //!
 //! A request (`Job`) has a smaller life. `take` runs it, queues it behind the earlier ones of its record, or defers it if its session has
 //! caused too much work in this turn. `run` ends it, or returns it with the reason why it waits (`Blocked`: a load, a rule's read, the
-//! next turn). When the reason ends, `run_waiting` runs it again, and then the later ones.
+//! next turn, the other records of its transaction). When the reason ends, `run_waiting` runs it again, and then the later ones.
 //!
 //! # Files
 //!
@@ -89,6 +89,7 @@
 //! - [`authorize`]: the rights that a request needs, and how much its answer may reveal.
 //! - [`run`]: runs a request, or lets it wait behind the earlier ones of its record.
 //! - [`deferred`]: requests of sessions that have caused too much work in a turn.
+//! - [`transaction`]: decides a transaction as soon as it is first in the queues of all its records.
 //!
 //! Subscriber, at the session's shard:
 //! - [`subscriber`]: checks a session's requests and posts them to the owners.
@@ -126,6 +127,7 @@ mod run;
 mod state;
 mod store_loss;
 pub(crate) mod subscriber;
+mod transaction;
 mod unsaved;
 mod waiter;
 mod watched;

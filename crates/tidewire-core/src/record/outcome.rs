@@ -6,6 +6,7 @@ use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::latency::{LatencyCounts, latency_index};
 use crate::record::commit::Ending;
+use crate::record::job::JobKind;
 use crate::record::owner::RecordOwner;
 use crate::record::request::answer;
 use crate::record::state::{Blocked, Reload, Superseded, Value};
@@ -76,8 +77,12 @@ impl RecordOwner {
         self.cache.bytes -= before.bytes();
         let waits = record.waiting_mut();
         waits.superseded = Some(Superseded { before, reason });
-        if waits.blocked == Blocked::No {
+        // A transaction must be decided by the stored value, so its part waits for it as well.
+        if matches!(waits.blocked, Blocked::No | Blocked::Transaction) {
             waits.blocked = Blocked::Loading;
+        }
+        if let Some(JobKind::Part(part)) = waits.jobs.front_mut().map(|job| &mut job.kind) {
+            part.authorized = None;
         }
         self.load(turn, name);
         self.plan_timeout(turn, name);
@@ -109,7 +114,8 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
         // All waiters have the same timeout, so the deadline tells when the write was applied, and no waiter needs the time itself.
         let now = self.turn.now.monotonic + self.turn.shard.settings.write_timeout;
         self.latencies[latency_index(now.since(waiter.deadline))] += 1;
-        answer(self.turn, waiter.session, name, None, waiter.done());
+        let name = waiter.answers(name).clone();
+        answer(self.turn, waiter.session, &name, None, waiter.done());
     }
 
     fn clean(&mut self, name: &Name) {
@@ -130,5 +136,6 @@ pub(super) fn outcome_unknown<E: Effects>(
     name: &Name,
     waiter: Waiter,
 ) {
-    answer(turn, waiter.session, name, None, waiter.unknown());
+    let name = waiter.answers(name).clone();
+    answer(turn, waiter.session, &name, None, waiter.unknown());
 }

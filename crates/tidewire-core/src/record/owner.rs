@@ -31,6 +31,7 @@ use crate::record::repeat::Repeats;
 use crate::record::request::publish;
 use crate::record::state::{Interest, OwnedRecord, Reuse, Value};
 use crate::record::store_loss::Comparison;
+use crate::record::transaction::Transactions;
 use crate::record::unsaved::Unsaved;
 use crate::record::watched::Watched;
 use crate::record::write_queue::{WriteQueue, WriteQueues};
@@ -71,6 +72,7 @@ pub(crate) struct RecordOwner {
     pub(super) unsaved: Unsaved,
     pub(super) watched: Watched,
     pub(super) comparison: Comparison,
+    pub(super) transactions: Transactions,
     /// Acknowledged writes by their latency.
     pub(super) acknowledgements: LatencyCounts,
 }
@@ -95,6 +97,7 @@ impl RecordOwner {
             unsaved: Unsaved::default(),
             watched: Watched::new(seed),
             comparison: Comparison::default(),
+            transactions: Transactions::default(),
             acknowledgements: LatencyCounts::default(),
         }
     }
@@ -291,6 +294,7 @@ impl RecordOwner {
     ) {
         self.costs.begin_turn();
         self.authorize_more(turn, listens);
+        self.run_released(turn, listens);
         self.continue_walks(turn);
         self.compare_more(turn);
         if let Some(session) = self.deferred.next_ended() {
@@ -327,11 +331,12 @@ impl RecordOwner {
         }
     }
 
-    /// Whether ended sessions still have requests, subscribers are still to be authorized, queries still wait for records, or records are
-    /// still to be compared with their store, so that the next turn must come at once.
+    /// Whether ended sessions still have requests, subscribers are still to be authorized, requests behind a transaction can run, queries
+    /// still wait for records, or records are still to be compared with their store, so that the next turn must come at once.
     pub(crate) fn has_work(&self) -> bool {
         self.deferred.has_ended()
             || !self.to_authorize.is_empty()
+            || self.transactions.has_released()
             || self.unsaved.has_work()
             || self.comparison.has_work(&self.table)
     }

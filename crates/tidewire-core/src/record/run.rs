@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::{
@@ -51,6 +52,9 @@ impl RecordOwner {
         name: Name,
         job: Job,
     ) {
+        if let JobKind::Requested(RecordOperation::Transaction(_)) = &job.kind {
+            return self.begin_transaction(turn, listens, name, job);
+        }
         let (name, record) = self.ensure(turn, name);
         record.note_use();
         if record.waiting.is_some() {
@@ -107,6 +111,18 @@ impl RecordOwner {
         let (session, is_deferrable) = (job.session, job.is_deferrable() || job.was_deferred);
         let before = turn.shard.work.get();
         let step = self.run(turn, listens, name, job);
+        self.charge(turn, (session, is_deferrable), before);
+        step
+    }
+
+    /// Charges a session for the work since `before`. If it has then caused too much work in this turn, its later requests are deferred.
+    /// Requests that the server has created are charged as well, but do not begin that.
+    pub(super) fn charge<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        (session, is_deferrable): (SessionId, bool),
+        before: u64,
+    ) {
         let work = turn.shard.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
         let sum = self.costs.add(session, work);
         let is_alone = self.deferred.is_unused() && self.costs.is_alone(sum);
@@ -122,7 +138,6 @@ impl RecordOwner {
             };
             turn.post(session.address, Entry::Work(deferred));
         }
-        step
     }
 
     pub(super) fn run<E: Effects>(
@@ -141,6 +156,10 @@ impl RecordOwner {
         let (job, kind) = job.split();
         match kind {
             JobKind::Announce(change) => self.announce(turn, name, job.with(change)),
+            // `continue_transaction` decides it, as soon as all parts are here.
+            JobKind::Part(part) => Step::blocked(job.with(part), Blocked::Transaction),
+            // `take_now` has divided it.
+            JobKind::Requested(RecordOperation::Transaction(_)) => Step::Done,
             JobKind::Notify(notify) => self.notify(turn, listens, name, job.with(notify), value),
             JobKind::Subscribe(subscribe) => {
                 self.subscribe(turn, listens, name, job.with(subscribe), value)
@@ -218,7 +237,14 @@ impl RecordOwner {
     ) -> Step {
         // The result of a patch to an earlier value is no longer valid.
         job.after = None;
-        let is_begun = matches!(&job.kind, JobKind::Notify(notify) if notify.reloaded.is_some());
+        let is_begun = match &mut job.kind {
+            JobKind::Notify(notify) => notify.reloaded.is_some(),
+            JobKind::Part(part) => {
+                part.authorized = None;
+                true
+            }
+            _ => false,
+        };
         if !is_begun && !self.is_repeated(name, &job) {
             match authorize_early(turn, &mut job, name, true) {
                 None | Some(Authorization::Allow) => {}
@@ -305,6 +331,7 @@ impl RecordOwner {
         }
         self.defer_later(name, &deferred);
         self.settle_with(turn, name, |record| record.is_used |= is_used);
+        self.continue_transaction(turn, listens, name);
     }
 
     /// Handles a value that a waiting rule has requested.

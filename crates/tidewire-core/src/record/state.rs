@@ -111,6 +111,8 @@ pub(super) enum Blocked {
     Rule,
     /// The turn has authorized as many groups as it may.
     Turn,
+    /// The first job is a part of a transaction, and other parts of it can't be decided yet.
+    Transaction,
 }
 
 /// The waiting requests of a record, boxed because few records have any.

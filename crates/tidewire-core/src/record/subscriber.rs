@@ -7,6 +7,7 @@ mod announcing;
 mod answer;
 mod bulk;
 mod subscription;
+mod transaction;
 
 pub(crate) use announcing::{announce, note_incarnation, note_shown, note_version, resumed};
 pub(crate) use answer::{answered, catch_up, published};
@@ -65,6 +66,11 @@ pub(crate) fn message<E: Effects>(
             only,
             data,
         } => put(turn, id, name, correlation, *only, *data),
+        Record::Commit {
+            names,
+            correlation,
+            data,
+        } => transaction::commit(turn, id, names, correlation, *data),
         Record::Listen(message) => return listen::message(turn, id, Topic::Record, message),
         // Answers of a server have no meaning here.
         Record::Ack { .. }
@@ -76,6 +82,7 @@ pub(crate) fn message<E: Effects>(
         | Record::WriteAck { .. }
         | Record::Fetched { .. }
         | Record::Stored { .. }
+        | Record::Committed { .. }
         | Record::PreconditionFailed { .. }
         | Record::HasProvider { .. }
         | Record::Error(_) => {}

@@ -3,8 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::entry::{Answer, RecordRefusal, Stored};
+use crate::entry::{Answer, RecordRefusal, Stored, TransactionResult};
 use crate::message::RecordAction;
+use crate::text::Name;
 use crate::time::Instant;
 
 /// A session that waits until a change is durable.
@@ -15,31 +16,72 @@ pub(crate) struct Waiter {
     /// The action that the session has requested. `Delete` is answered as a deletion, every other action as a write.
     pub(crate) action: RecordAction,
     pub(crate) correlation: Option<Box<str>>,
-    /// The result of a `Put`.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) request: Requested,
+}
+
+/// The request of a session that waits, with the part of its answer that is known.
+#[derive(Debug)]
+pub(crate) enum Requested {
+    /// A write or a deletion.
+    Change,
+    /// A `Put`.
+    Put(Stored),
+    /// A transaction. Its waiter belongs to one of its records.
+    Transaction(Box<DecidedTransaction>),
+}
+
+/// A transaction that is applied, and not yet durable.
+#[derive(Debug)]
+pub(crate) struct DecidedTransaction {
+    /// Its first record, to which its answer belongs.
+    pub(crate) name: Name,
+    pub(crate) stored: Vec<Stored>,
 }
 
 impl Waiter {
+    /// The record to which its answer belongs. `record` is the one that it waits for.
+    pub(crate) fn answers<'w>(&'w self, record: &'w Name) -> &'w Name {
+        match &self.request {
+            Requested::Transaction(decided) => &decided.name,
+            Requested::Change | Requested::Put(_) => record,
+        }
+    }
+
     /// The answer when the change is durable.
     pub(crate) fn done(self) -> Answer {
         let Self {
             action,
             correlation,
-            stored,
+            request,
             ..
         } = self;
-        match (stored, action) {
-            (Some(stored), _) => Answer::Stored {
+        match (request, action) {
+            (Requested::Put(stored), _) => Answer::Stored {
                 correlation: correlation.unwrap_or_default(),
                 stored,
             },
-            (None, RecordAction::Delete) => Answer::Deleted,
-            (None, _) => Answer::Written { correlation },
+            (Requested::Transaction(decided), _) => Answer::Decided {
+                correlation: correlation.unwrap_or_default(),
+                result: TransactionResult::Committed {
+                    stored: decided.stored,
+                },
+            },
+            (Requested::Change, RecordAction::Delete) => Answer::Deleted,
+            (Requested::Change, _) => Answer::Written { correlation },
         }
     }
 
     /// The answer when the outcome is unknown.
     pub(crate) fn unknown(self) -> Answer {
+        if let Requested::Transaction(decided) = self.request {
+            return Answer::Decided {
+                correlation: self.correlation.unwrap_or_default(),
+                result: TransactionResult::Refused {
+                    name: decided.name,
+                    why: RecordRefusal::UpdateFailed,
+                },
+            };
+        }
         let is_deletion = self.action == RecordAction::Delete;
         Answer::Refused {
             why: match is_deletion {

@@ -40,5 +40,6 @@ mod scopes;
 mod store_loss;
 mod superseded;
 mod tells;
+mod transactions;
 mod underflows;
 mod work;

@@ -1513,6 +1513,44 @@ export declare class Scopes<States extends object> implements Part {
 	/** @internal */
 	closed(reason: TidewireError): void;
 }
+export interface TransactionOptions extends RequestOptions {
+	/** How often the function is called at most, if other clients change the records that it has read; by default 10. */
+	attemptsMax?: number;
+}
+/** The records that the function of a transaction reads and changes. */
+export declare class Transaction<App extends Schema = {}> {
+	#private;
+	/** Call `runTransaction` to create one. */
+	constructor(records: Records<App>, options: RequestOptions);
+	/**
+	 * Reads a record; undefined if it does not exist. The transaction is made only if the record is still the same then. A record that the
+	 * transaction has changed has its new value.
+	 */
+	get<Name extends Names<RecordsOf<App>>>(name: Name): Promise<ValueOf<RecordsOf<App>, Name> | undefined>;
+	/** Replaces or creates a record when the transaction is made. */
+	set<Name extends Names<RecordsOf<App>>>(name: Name, value: ValueOf<RecordsOf<App>, Name>): void;
+	/** Deletes a record when the transaction is made, also if it does not exist. */
+	delete(name: Names<RecordsOf<App>>): void;
+	/**
+	 * Makes the transaction.
+	 *
+	 * @internal
+	 */
+	commit(): Promise<void>;
+	/** @internal */
+	end(): void;
+}
+/**
+ * Calls `update`, which reads and changes records, and then makes all changes in one step, if no other client has changed a record that it has
+ * read. Otherwise `update` is called again, so it must have no side effects. Fulfilled with its result when all changes are on the server's
+ * disk.
+ *
+ * All records must have the same prefix `X/ID`, where `collections.X.slot_by` is `prefix` at the server. A transaction needs a connection: without
+ * one it is rejected with NOT_CONNECTED. Edits of open records that the server has not confirmed are not part of it.
+ *
+ * @param records `client.record`
+ */
+export declare function runTransaction<Result, App extends Schema = {}>(records: Records<App>, update: (transaction: Transaction<App>) => Result | Promise<Result>, options?: TransactionOptions): Promise<Result>;
 /** The part of a Standard Schema that is used here. `validate` must return its result at once, not as a promise. */
 export interface StandardSchema<Value = unknown> {
 	readonly "~standard": {

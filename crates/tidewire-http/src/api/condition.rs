@@ -12,13 +12,34 @@ use super::problem::Problem;
 
 /// The tag of a record's state, as the value of `ETag`.
 pub(super) fn entity_tag(epoch: u64, tag: Tag) -> HeaderValue {
-    let text = format!("\"{}\"", opaque(epoch, tag));
+    let text = entity_tag_text(epoch, tag);
     // Digits, letters and dashes are valid in a header.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
+/// The same as text, with its quotes.
+pub(super) fn entity_tag_text(epoch: u64, tag: Tag) -> String {
+    format!("\"{}\"", opaque(epoch, tag))
+}
+
 fn opaque(epoch: u64, tag: Tag) -> String {
-    format!("{epoch:x}-{:x}-{}", tag.incarnation, tag.version)
+    format!("{epoch:x}-{tag}")
+}
+
+/// The state that one strong tag names. `None` if the text is no such tag, and `Some(None)` if this server has not issued it in this epoch.
+pub(super) fn tag_of(text: &str, epoch: u64) -> Option<Option<Tag>> {
+    let Tags::Of(list) = list(text, epoch)? else {
+        return None;
+    };
+    match list[..] {
+        [
+            Listed {
+                is_weak: false,
+                tag,
+            },
+        ] => Some(tag),
+        _ => None,
+    }
 }
 
 /// The tags of one condition header.

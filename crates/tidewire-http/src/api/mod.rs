@@ -29,6 +29,7 @@ mod sign_up;
 mod stream;
 mod stream_event;
 mod stream_output;
+mod transaction;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -92,6 +93,8 @@ pub struct ApiLimits {
     pub query_result_bytes_max: usize,
     /// Limit of the commands of one batch.
     pub commands_max: usize,
+    /// Limit of the operations of one transaction.
+    pub transaction_names_max: usize,
     /// Size limit of a name.
     pub name_bytes_max: usize,
     /// Limits of the result of a JSON patch.
@@ -200,6 +203,8 @@ enum Route {
     Record,
     /// `/records`: the records of a collection by their content.
     Query,
+    /// `/transactions`: changes of several records in one step.
+    Transaction,
     /// `/events/NAME`: one event.
     Event,
     /// `/sse`: a stream of events and records.
@@ -217,6 +222,7 @@ impl Route {
             stream::PATH => Some(Self::Stream),
             openapi::PATH => Some(Self::Description),
             query::PATH => Some(Self::Query),
+            transaction::PATH => Some(Self::Transaction),
             path if path.starts_with(record::PREFIX) => Some(Self::Record),
             path if path.starts_with(event::PREFIX) => Some(Self::Event),
             _ => None,
@@ -232,6 +238,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
         Route::SignUp => sign_up::METHODS,
         Route::Record => record::METHODS,
         Route::Query => query::METHODS,
+        Route::Transaction => transaction::METHODS,
         Route::Event => event::METHODS,
         Route::Stream => stream::METHODS,
         Route::Description => openapi::METHODS,
@@ -257,6 +264,7 @@ impl Api {
             record_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
             query_result_bytes_max: plan.config.limits.query_result_bytes_max.as_usize(),
             commands_max: http.batch_commands_max,
+            transaction_names_max: plan.config.limits.transaction_names_max,
             name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             patch: PatchLimits {
                 copied_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
@@ -332,7 +340,12 @@ impl Api {
         }
         let is_plain = matches!(
             route,
-            Route::Record | Route::Query | Route::Event | Route::Stream | Route::SignUp
+            Route::Record
+                | Route::Query
+                | Route::Transaction
+                | Route::Event
+                | Route::Stream
+                | Route::SignUp
         );
         match self.take_seat(&request) {
             Ok(seat) => request.standing = Some(Arc::new(Standing::new(seat))),
@@ -347,6 +360,7 @@ impl Api {
             (Route::SignUp, &Method::POST) => self.sign_up(request).await,
             (Route::Record, _) => self.record(request).await,
             (Route::Query, _) => self.query(request, QueryForm::Once).await,
+            (Route::Transaction, _) => self.transaction(request).await,
             (Route::Event, _) => self.event(request).await,
             (Route::Description, &Method::GET | &Method::HEAD) => {
                 openapi::describe(&self.description)

@@ -22,6 +22,8 @@ const NAME_LENGTHS: [&str; 2] = [
 const COLLECTION_LENGTH: &str = "/components/schemas/CollectionName/maxLength";
 const COMMAND_COUNT: &str =
     "/paths/~1api/post/requestBody/content/application~1json/schema/properties/body/maxItems";
+const TRANSACTION_COUNT: &str =
+    "/paths/~1transactions/post/requestBody/content/application~1json/schema/maxItems";
 const STREAM_NAME_COUNTS: [&str; 2] = [
     "/components/schemas/Names/maxItems",
     "/components/schemas/RecordNames/maxItems",
@@ -47,6 +49,7 @@ pub(super) fn description(limits: &ApiLimits) -> String {
         limits.name_bytes_max.saturating_sub(2).into(),
     );
     fill(COMMAND_COUNT, limits.commands_max.into());
+    fill(TRANSACTION_COUNT, limits.transaction_names_max.into());
     for pointer in STREAM_NAME_COUNTS {
         fill(pointer, stream::NAMES_MAX.into());
     }
@@ -75,7 +78,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use super::super::{event, query, record, route_methods};
+    use super::super::{event, query, record, route_methods, transaction};
     use super::*;
 
     const LIMITS: ApiLimits = ApiLimits {
@@ -87,6 +90,7 @@ mod tests {
         record_bytes_max: 1,
         query_result_bytes_max: 1,
         commands_max: 123,
+        transaction_names_max: 67,
         name_bytes_max: 45,
         patch: super::super::PatchLimits {
             copied_bytes_max: 1,
@@ -112,6 +116,7 @@ mod tests {
             (sign_up::PATH, sign_up::PATH),
             ("/records/{name}", "/records/x"),
             (query::PATH, query::PATH),
+            (transaction::PATH, transaction::PATH),
             ("/events/{name}", "/events/x"),
             (stream::PATH, stream::PATH),
             (PATH, PATH),
@@ -142,6 +147,7 @@ mod tests {
             (NAME_LENGTHS[0], 45),
             (NAME_LENGTHS[1], 45),
             (COMMAND_COUNT, 123),
+            (TRANSACTION_COUNT, 67),
             (STREAM_NAME_COUNTS[0], stream::NAMES_MAX),
             (STREAM_NAME_COUNTS[1], stream::NAMES_MAX),
         ] {

@@ -229,6 +229,7 @@ impl Outcome {
             Reason::DeleteFailed => (106, "RECORD_DELETE_ERROR"),
             Reason::PatchOnHotPath => (109, "INVALID_PATCH_ON_HOTPATH"),
             Reason::WriteUnknown => (120, "WRITE_UNKNOWN"),
+            Reason::TransactionRefused => (121, "TRANSACTION_REFUSED"),
             Reason::NotifyFailed => (113, "RECORD_NOTIFY_ERROR"),
             Reason::RuleFailed => (114, "MESSAGE_PERMISSION_ERROR"),
             Reason::InvalidData => (116, "INVALID_MESSAGE_DATA"),

@@ -54,6 +54,16 @@ impl Problem {
         "INVALID_JSON",
         "the body is not JSON in UTF-8",
     );
+    pub(super) const NOT_OPERATIONS: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_TRANSACTION",
+        "the body is not a list of objects with name, and with data, if, or both; if is missing, present or a strong entity tag",
+    );
+    pub(super) const TRANSACTION_REFUSED: Self = Self::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "TRANSACTION_REFUSED",
+        "the records can't be committed in one step",
+    );
     pub(super) const NOT_A_VALUE: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "INVALID_VALUE",
@@ -150,6 +160,7 @@ impl Problem {
             | Self::NOTHING_TO_STREAM
             | Self::TOO_MANY_NAMES
             | Self::NOT_JSON
+            | Self::NOT_OPERATIONS
             | Self::WRONG_TYPE
             | Self::WRONG_PATCH_TYPE
             | Self::INVALID_PATCH => Some(RequestRefusal::Malformed),

@@ -330,7 +330,9 @@ async fn reply(caller: &mut Caller) -> Result<RecordReply, Problem> {
                     let (existed, tag) = (*existed, *tag);
                     return Ok(RecordReply::Stored { existed, tag });
                 }
-                OwnedReply::PreconditionFailed => return Ok(RecordReply::PreconditionFailed),
+                OwnedReply::PreconditionFailed { .. } => {
+                    return Ok(RecordReply::PreconditionFailed);
+                }
                 OwnedReply::RecordRefused(refused) => {
                     return Err(Problem::from(&refused.refusal()));
                 }

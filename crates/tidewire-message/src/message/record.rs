@@ -14,6 +14,28 @@ pub struct Tag {
     pub version: WireVersion,
 }
 
+impl Tag {
+    /// Reads the form that [`Tag`] is displayed in.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (incarnation, version) = text.split_once('-')?;
+        let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_plain(incarnation) || !is_plain(version) {
+            return None;
+        }
+        Some(Self {
+            incarnation: u64::from_str_radix(incarnation, 16).ok()?,
+            version: version.parse().ok()?,
+        })
+    }
+}
+
+impl std::fmt::Display for Tag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x}-{}", self.incarnation, self.version)
+    }
+}
+
 /// The state in which a record must be for a change to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Only {
@@ -178,7 +200,26 @@ pub enum Record<'a> {
         /// The state that was made, absent if the record is gone.
         tag: Option<Tag>,
     },
-    /// The answer to `Put`: nothing was done, because the record is in another state.
+    /// Checks, replaces and removes several records in one step; answered when that is durable.
+    Commit {
+        /// The records.
+        names: Names<'a>,
+        /// For the answer.
+        correlation: &'a str,
+        /// A JSON array with an operation for each name: an object with `data` to replace the record, with `data: null` to remove it, or
+        /// without `data` to leave it as it is. `if` is the state in which the record must be: `missing`, `present`, or the text of a
+        /// [`Tag`].
+        data: Option<&'a str>,
+    },
+    /// The answer to `Commit`: done, and durable.
+    Committed {
+        /// As in the request.
+        correlation: &'a str,
+        /// A JSON array with the state of each record afterwards, in the order of the request: the text of a [`Tag`], or null if it does
+        /// not exist.
+        data: &'a str,
+    },
+    /// The answer to `Put` or `Commit`: nothing was done, because the record is in another state.
     PreconditionFailed {
         /// The record.
         name: &'a str,

@@ -90,4 +90,67 @@ pub enum Reason {
     PatchOnHotPath,
     /// The repeated write may have been made, and its key is not kept. Nothing was done.
     WriteUnknown,
+    /// The records of the transaction can't be committed in one step, or its operations can't be read. The data of the refusal is a
+    /// sentence ([`TransactionFault`]).
+    TransactionRefused,
+}
+
+/// Why a transaction is refused before its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionFault {
+    /// It has no operation, or too many.
+    Count,
+    /// An operation is not valid.
+    Malformed,
+    /// A name is not valid.
+    Name,
+    /// A name occurs twice.
+    Repeated,
+    /// A value is not an object or array, or exceeds a limit.
+    Value,
+    /// The names have several slots.
+    Slots,
+    /// The records are in several stores.
+    Stores,
+    /// Only some of the records are kept in memory only.
+    MemoryOnly,
+    /// The store commits each record by itself.
+    StoreKind,
+    /// A member of the cluster can't read the request.
+    Level,
+}
+
+impl TransactionFault {
+    /// A JSON string that says it, and how to solve it.
+    #[must_use]
+    pub fn data(self) -> &'static str {
+        match self {
+            Self::Count => {
+                "\"a transaction has 1 to limits.transaction_names_max operations, one for each name\""
+            }
+            Self::Malformed => {
+                "\"an operation is not an object with data, if, or both; if is missing, present or a state\""
+            }
+            Self::Name => "\"a name is empty, reserved or longer than limits.name_bytes_max\"",
+            Self::Repeated => "\"a name occurs twice; write one operation for it\"",
+            Self::Value => {
+                "\"a record must be an object or array within limits.record_bytes_max and limits.nesting_max\""
+            }
+            Self::Slots => {
+                "\"the names have several slots; set collections.X.slot_by to prefix, and begin all names with the same X/ID\""
+            }
+            Self::Stores => {
+                "\"the records are in several stores; use names that stores.X.prefixes leads to one store\""
+            }
+            Self::MemoryOnly => {
+                "\"some of the records are under record.memory_only_prefixes and others are not; use records of one kind\""
+            }
+            Self::StoreKind => {
+                "\"a store of the kind mongodb can't commit several records in one step; set store.kind to sqlite, postgres or redis\""
+            }
+            Self::Level => {
+                "\"a member of the cluster runs a version of the server without transactions; update all members\""
+            }
+        }
+    }
 }

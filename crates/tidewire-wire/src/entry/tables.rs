@@ -4,11 +4,11 @@ use tidewire_core::address::{Address, SessionId};
 use tidewire_core::entry::{
     AnnouncedRecord, AnnouncedUser, Answer, Asker, BackendEntry, BulkName, CallAnswer, CallNotice,
     Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead, InterestEntry, LaggingReader,
-    ListenNotice, Listening, OwnedBackend, OwnedCall, OwnedKey, OwnedPut, OwnedWrite,
-    PendingReplyId, PresenceChange, Published, QueryEntry, Reauthorization, RecordAnswer,
-    RecordOperation, RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart,
-    Resumed, RpcDelivery, RpcEntry, ScopeEntry, Snapshot, Stored, UnsavedRow, UnsavedValue,
-    ViewEntry, WorkEntry,
+    ListenNotice, Listening, OperationChange, OwnedBackend, OwnedCall, OwnedKey, OwnedOperation,
+    OwnedPut, OwnedTransaction, OwnedWrite, PendingReplyId, PresenceChange, Published, QueryEntry,
+    Reauthorization, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
+    RecordRequestKind, ReplyPart, Resumed, RpcDelivery, RpcEntry, ScopeEntry, Snapshot, Stored,
+    TransactionResult, UnsavedRow, UnsavedValue, ViewEntry, WorkEntry,
 };
 use tidewire_core::message::{
     BackendKind, Only, Position, QueryReason, RareAttributes, Reason, RecordAction, RecordBulk,
@@ -130,6 +130,19 @@ choices! {
         2 Delete,
         3 Write[write],
         4 Put[put],
+        5 Transaction[transaction],
+    }
+
+    OperationChange {
+        1 Check,
+        2 Put[data],
+        3 Delete,
+    }
+
+    TransactionResult {
+        1 Committed { 1 stored },
+        2 PreconditionFailed { 1 name, 2 tag },
+        3 Refused { 1 name, 2 why },
     }
 
     RecordRead {
@@ -169,6 +182,7 @@ choices! {
         12 InvalidVersion { 1 version, 2 action, 3 correlation, 4 write_ack },
         13 Refused { 1 why, 2 action, 3 serial, 4 correlation, 5 write_ack },
         14 Resumed[resumed],
+        15 Decided { 1 correlation, 2 result },
     }
 
     Snapshot {
@@ -316,6 +330,8 @@ structs! {
     }
     OwnedKey { 1 text, 2 seen }
     OwnedPut { 1 correlation, 2 only, 3 data }
+    OwnedTransaction { 1 correlation, 2 operations }
+    OwnedOperation { 1 name, 2 only, 3 change }
     Tag { 1 incarnation, 2 version }
     RecordAnswer { 1 session, 2 name, 3 reply, 4 what }
     Resumed { 1 serial, 2 epoch, 3 provided, 4 shown, 5 snapshot }
@@ -442,5 +458,6 @@ numbers! {
         19 NotifyFailed,
         20 PatchOnHotPath,
         21 WriteUnknown,
+        22 TransactionRefused,
     }
 }

@@ -286,6 +286,17 @@ fn first() -> Vec<(&'static str, Entry)> {
         ("put if present", put(Only::Present, None)),
         ("put if in a state", put(Only::Is(tag()), None)),
         (
+            "transaction",
+            one(RecordOperation::Transaction(Box::new(OwnedTransaction {
+                correlation: "t".into(),
+                operations: vec![
+                    operation("r/1", Only::Is(tag()), OperationChange::Put(json("{}"))),
+                    operation("r/2", Only::Missing, OperationChange::Check),
+                    operation("r/3", Only::Always, OperationChange::Delete),
+                ],
+            }))),
+        ),
+        (
             "record release",
             Entry::RecordRelease {
                 name: name("r/1"),
@@ -390,6 +401,44 @@ fn first() -> Vec<(&'static str, Entry)> {
                     incarnation: 1,
                     version: -1,
                 }),
+            }),
+        ),
+        (
+            "transaction committed",
+            answer(Answer::Decided {
+                correlation: "t".into(),
+                result: TransactionResult::Committed {
+                    stored: vec![
+                        Stored {
+                            existed: true,
+                            tag: Some(tag()),
+                        },
+                        Stored {
+                            existed: false,
+                            tag: None,
+                        },
+                    ],
+                },
+            }),
+        ),
+        (
+            "transaction with an unmet condition",
+            answer(Answer::Decided {
+                correlation: "t".into(),
+                result: TransactionResult::PreconditionFailed {
+                    name: name("r/2"),
+                    tag: Some(tag()),
+                },
+            }),
+        ),
+        (
+            "transaction refused",
+            answer(Answer::Decided {
+                correlation: "t".into(),
+                result: TransactionResult::Refused {
+                    name: name("r/2"),
+                    why: RecordRefusal::RuleFailed,
+                },
             }),
         ),
         (

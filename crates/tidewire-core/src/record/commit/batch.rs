@@ -3,6 +3,7 @@
 //! At most one batch is in flight. The records in it stay dirty until the answer.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +33,14 @@ pub(super) struct Batch {
     /// Whether records were left in the queue when it was sent.
     is_full: bool,
     writes: Arc<[StoreWrite]>,
+    /// The groups in it: ranges of the writes.
+    groups: Vec<Range<usize>>,
 }
 
 impl Commits {
     /// The next batch, or the failed one again. `None` if a batch is in flight, the pause after a failure has not ended, or nothing is
-    /// queued. A new batch has about `bytes_max` bytes, exceeded by at most one record. `newest` returns the change to store for a record.
+    /// queued. A new batch has about `bytes_max` bytes, exceeded by at most one record or group. `newest` returns the change to store for
+    /// a record.
     pub(crate) fn next_batch(
         &mut self,
         now: Instant,
@@ -51,17 +55,19 @@ impl Commits {
             self.retry = None;
             return None;
         }
-        let writes = match self.batch.take() {
+        let (writes, groups) = match self.batch.take() {
             Some(batch) if batch.is_in_flight => {
                 self.batch = Some(batch);
                 return None;
             }
             // The failed writes come first, unchanged: until the store answers, the owner does not know which state to expect for newer
             // writes.
-            Some(failed) => failed.writes,
-            None => self
-                .take_queued(bytes_max.min(self.batch_bytes), newest)
-                .into(),
+            Some(failed) => (failed.writes, failed.groups),
+            None => {
+                let bytes_max = bytes_max.min(self.batch_bytes);
+                let (writes, groups) = self.take_queued(bytes_max, newest);
+                (writes.into(), groups)
+            }
         };
         self.retry = None;
         if writes.is_empty() {
@@ -75,22 +81,27 @@ impl Commits {
             sent: now,
             is_full: self.queued_count > 0,
             writes: writes.clone(),
+            groups,
         });
         Some((number, writes))
     }
 
-    /// Takes as many queued records as fit in one batch.
+    /// Takes as many queued records as fit in one batch, with the groups among them.
     fn take_queued(
         &mut self,
         bytes_max: usize,
         mut newest: impl FnMut(&Name) -> StoreChange,
-    ) -> Vec<StoreWrite> {
+    ) -> (Vec<StoreWrite>, Vec<Range<usize>>) {
         // A record leaves the queue with its newest value, which is read here and not when the write arrived: several writes between two
         // batches become one. All its waiters move to `covered`, because this value contains all their changes; a write that arrives
         // after this point queues the record again and waits for the next batch. `stored` is left alone until the answer, because it is
         // the state that the store must still be in. All writes of one batch are independent, since a record is in it only once.
+        //
+        // The first record of a group takes the others with it, so no batch has a part of a group. They keep their entries in the queue,
+        // which no longer count.
         let Self {
             dirty,
+            groups,
             queue,
             queued_count,
             queued_cost,
@@ -101,15 +112,17 @@ impl Commits {
             dirty.is_some_and(|dirty| dirty.shares.contains(share))
         });
         let takes_all = *queued_cost <= bytes_max;
-        let dirty = RefCell::new(dirty);
+        let (dirty, groups) = (RefCell::new(dirty), RefCell::new(groups));
         let mut writes = Vec::with_capacity(if takes_all { *queued_count } else { 0 });
-        let mut take = |name: Name| {
+        let mut taken_groups = Vec::new();
+        let mut take_one = |name: Name, writes: &mut Vec<StoreWrite>| {
             // A record that was taken for another share, or was superseded, may still have an entry in the queue.
             let mut dirty = dirty.borrow_mut();
             let Some(dirty) = dirty.get_mut(&name).filter(|dirty| dirty.queued) else {
                 return;
             };
             dirty.queued = false;
+            dirty.group = None;
             dirty.shares.clear();
             dirty.covered.append(&mut dirty.waiting);
             *queued_count -= 1;
@@ -121,17 +134,41 @@ impl Commits {
                 name,
             });
         };
+        // Usually no record has a group, and then none is looked up for it.
+        let has_groups = !groups.borrow().is_empty();
+        let group_of = |name: &Name| match has_groups {
+            true => dirty.borrow().get(name).and_then(|dirty| dirty.group),
+            false => None,
+        };
+        let mut take = |name: Name| match group_of(&name) {
+            None => take_one(name, &mut writes),
+            Some(group) => {
+                let start = writes.len();
+                for member in groups.borrow_mut().remove(&group).unwrap_or_default() {
+                    take_one(member, &mut writes);
+                }
+                taken_groups.push(start..writes.len());
+            }
+        };
         if takes_all {
             queue.take_all(take);
         } else {
-            let cost = |name: &Name| {
+            let cost_of = |name: &Name| {
                 let dirty = dirty.borrow();
                 let dirty = dirty.get(name).filter(|dirty| dirty.queued);
                 dirty.map(Dirty::cost)
             };
+            let cost = |name: &Name| match group_of(name) {
+                None => cost_of(name),
+                Some(group) => {
+                    let groups = groups.borrow();
+                    let members = groups.get(&group)?.iter();
+                    Some(members.filter_map(cost_of).sum())
+                }
+            };
             queue.take_some(bytes_max, cost, &mut take);
         }
-        writes
+        (writes, taken_groups)
     }
 
     /// Handles the store's answer to the batch: one outcome for each write, in the order of the writes.
@@ -150,11 +187,21 @@ impl Commits {
         // number. Each write has one of two outcomes. If it is done, its waiters get their answers, and the record is clean unless a
         // newer write is queued. If it is refused, another owner has changed the record, and the newer writes are based on a value that
         // no longer exists, so all of them are dropped.
+        //
+        // If the store has refused one record of a transaction, the outcome of the transaction is unknown. All its records are loaded
+        // again, so those that the store has done are read back.
         self.adapt(&batch, now.since(batch.sent));
-        for (write, written) in batch.writes.iter().zip(written) {
+        let is_refused = |index: usize| written.get(index) == Some(&Written::Refused);
+        let groups = batch.groups.iter();
+        let torn: Vec<_> = groups
+            .filter(|group| Range::clone(group).any(is_refused))
+            .collect();
+        for (index, (write, written)) in batch.writes.iter().zip(written).enumerate() {
             match written {
-                Written::Done => self.stored(write, ending),
-                Written::Refused => self.superseded(&write.name, ending),
+                Written::Done if !torn.iter().any(|group| group.contains(&index)) => {
+                    self.stored(write, ending)
+                }
+                _ => self.superseded(&write.name, ending),
             }
         }
         // A record that is written continuously never becomes clean, so a timer is dropped as soon as no session with its deadline waits.

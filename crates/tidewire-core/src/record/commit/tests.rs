@@ -9,6 +9,7 @@ use super::batch::RETRY_LONGEST;
 use super::*;
 use crate::address::{Address, SessionId};
 use crate::message::RecordAction;
+use crate::record::waiter::Requested;
 use crate::store::{Incarnation, StoreChange, StoredRecord, Version, Written};
 use crate::text::Payload;
 
@@ -27,6 +28,11 @@ enum Step {
     },
     Wait {
         name: usize,
+    },
+    /// A transaction writes these names.
+    Group {
+        names: [bool; NAMES],
+        waits: bool,
     },
     Batch,
     Commits,
@@ -48,6 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..NAMES, 0..100_usize, any::<bool>())
             .prop_map(|(name, bytes, waits)| Step::Write { name, bytes, waits }),
         1 => (0..NAMES).prop_map(|name| Step::Wait { name }),
+        2 => (any::<[bool; NAMES]>(), any::<bool>())
+            .prop_map(|(names, waits)| Step::Group { names, waits }),
         4 => Just(Step::Batch),
         2 => Just(Step::Commits),
         2 => any::<[bool; NAMES]>().prop_map(|done| Step::Fails { done }),
@@ -76,6 +84,9 @@ struct Both {
     /// The name and change that each waiter waits for, and since when.
     waiting: BTreeMap<u32, (usize, u64, Instant)>,
     next_waiter: u32,
+    /// The names that the next batch must have together, and those that the batch in flight has together.
+    queued_groups: Vec<BTreeSet<usize>>,
+    batch_groups: Vec<BTreeSet<usize>>,
 }
 
 #[derive(Default)]
@@ -116,6 +127,8 @@ impl Both {
             failed: None,
             waiting: BTreeMap::new(),
             next_waiter: 0,
+            queued_groups: Vec::new(),
+            batch_groups: Vec::new(),
         }
     }
 
@@ -123,12 +136,30 @@ impl Both {
         match *step {
             Step::Write { name, bytes, waits } => {
                 self.changes[name] += 1;
-                self.bytes[name] = bytes;
                 let waiter = waits.then(|| self.waiter(name));
-                let (before, change) = (self.known[name], self.changes[name]);
-                let share = Share::User(format!("{}", change % 3).as_str().into());
-                self.commits
-                    .add(&key(name), before, bytes, change, share, waiter);
+                self.add(name, bytes, waiter);
+            }
+            Step::Group { names, waits } => {
+                let names: Vec<usize> = (0..NAMES).filter(|name| names[*name]).collect();
+                for name in &names {
+                    self.changes[*name] += 1;
+                    self.add(*name, 100, None);
+                }
+                let keys: Vec<Name> = names.iter().map(|name| key(*name)).collect();
+                self.commits.group(&keys);
+                if waits && let Some(first) = names.first() {
+                    let waiter = self.waiter(*first);
+                    assert!(self.commits.wait_for_all(&keys, waiter).is_none());
+                }
+                let mut joined: BTreeSet<usize> = names.into_iter().collect();
+                self.queued_groups.retain(|group| {
+                    let is_apart = group.is_disjoint(&joined);
+                    if !is_apart {
+                        joined.extend(group);
+                    }
+                    is_apart
+                });
+                self.queued_groups.push(joined);
             }
             Step::Wait { name } => {
                 let dirty = self.changes[name] > self.stored[name];
@@ -153,6 +184,14 @@ impl Both {
         self.compare();
     }
 
+    fn add(&mut self, name: usize, bytes: usize, waiter: Option<Waiter>) {
+        self.bytes[name] = bytes;
+        let (before, change) = (self.known[name], self.changes[name]);
+        let share = Share::User(format!("{}", change % 3).as_str().into());
+        self.commits
+            .add(&key(name), before, bytes, change, share, waiter);
+    }
+
     fn waiter(&mut self, name: usize) -> Waiter {
         self.next_waiter += 1;
         let index = self.next_waiter;
@@ -167,7 +206,7 @@ impl Both {
             deadline: self.now + TIMEOUT,
             action: RecordAction::Delete,
             correlation: None,
-            stored: None,
+            request: Requested::Change,
         }
     }
 
@@ -184,6 +223,14 @@ impl Both {
         assert_eq!(distinct.len(), writes.len(), "a name twice in {writes:?}");
         if let Some(failed) = self.failed.take() {
             assert_eq!(writes, failed, "what has failed comes again");
+        } else {
+            let names: BTreeSet<usize> = distinct.into_iter().map(index_of).collect();
+            let groups = std::mem::take(&mut self.queued_groups).into_iter();
+            let (taken, left) = groups.partition(|group| !group.is_disjoint(&names));
+            (self.batch_groups, self.queued_groups) = (taken, left);
+            for group in &self.batch_groups {
+                assert!(group.is_subset(&names), "{group:?} is apart: {names:?}");
+            }
         }
         self.batch = Some((number, writes));
     }
@@ -218,15 +265,31 @@ impl Both {
         let Some((number, writes)) = self.batch.take() else {
             return;
         };
-        let outcomes: Vec<_> = writes.iter().map(|write| self.write(write)).collect();
+        let outcomes: Vec<Written> = writes.iter().map(|write| self.write(write)).collect();
         let (mut seen, mut clean) = (Seen::default(), BTreeSet::new());
         self.commits
             .committed(self.now, number, &outcomes, &mut seen);
-        for (write, outcome) in writes.iter().zip(outcomes) {
+        // A refused record takes the others of its group with it, in the batch and in the queue.
+        let mut dropped = BTreeSet::new();
+        for (write, outcome) in writes.iter().zip(&outcomes) {
             let name = index_of(&write.name);
-            if outcome == Written::Refused {
+            if *outcome == Written::Refused {
                 assert!(self.foreign.remove(&name), "{name} has no other owner");
-                self.superseded(name, &mut seen);
+                let groups = self.batch_groups.iter();
+                let torn = groups.filter(|group| group.contains(&name)).flatten();
+                dropped.extend(torn.copied().chain([name]));
+            }
+        }
+        self.batch_groups.clear();
+        for group in std::mem::take(&mut self.queued_groups) {
+            match group.is_disjoint(&dropped) {
+                true => self.queued_groups.push(group),
+                false => dropped.extend(group),
+            }
+        }
+        for write in writes.iter() {
+            let name = index_of(&write.name);
+            if dropped.contains(&name) {
                 continue;
             }
             let StoreChange::Put(record) = &write.change else {
@@ -238,11 +301,22 @@ impl Both {
                 clean.insert(name);
             }
         }
-        assert!(seen.superseded.is_empty(), "{:?}", seen.superseded);
-        for index in seen.answered {
+        let of_batch = |name: usize| {
+            let write = writes.iter().find(|write| index_of(&write.name) == name);
+            write.map(|write| match &write.change {
+                StoreChange::Put(record) => u64::from(record.version.0),
+                StoreChange::Delete => 0,
+            })
+        };
+        for index in std::mem::take(&mut seen.answered) {
             let (name, change, _) = self.waiting.remove(&index).expect("answered once");
-            assert!(self.stored[name] >= change, "answered too early");
+            let stored = self.stored[name].max(of_batch(name).unwrap_or(0));
+            assert!(stored >= change, "answered too early");
         }
+        for name in dropped {
+            self.superseded(name, of_batch(name), &mut seen);
+        }
+        assert!(seen.superseded.is_empty(), "{:?}", seen.superseded);
         let late = self
             .waiting
             .values()
@@ -252,9 +326,14 @@ impl Both {
     }
 
     /// Checks that all sessions that waited for the record know that its outcome is unknown. The record is then no longer dirty.
-    fn superseded(&mut self, name: usize, seen: &mut Seen) {
+    fn superseded(&mut self, name: usize, of_batch: Option<u64>, seen: &mut Seen) {
         let (from, mut waiters) = seen.superseded.remove(&name).expect("told so");
-        assert_eq!(from, self.stored[name] + 1, "the first that is not stored");
+        // The write of the batch may have been noted as stored before.
+        let last = [Some(self.stored[name]), of_batch];
+        assert!(
+            last.contains(&Some(from - 1)),
+            "the first that is not stored"
+        );
         waiters.sort_unstable();
         let of_name = |(index, (waits_for, ..)): (&u32, &(usize, u64, Instant))| {
             (*waits_for == name).then_some(*index)
@@ -263,6 +342,7 @@ impl Both {
         assert_eq!(waiters, expected, "who waited for {name}");
         self.waiting.retain(|_, (waits_for, ..)| *waits_for != name);
         self.stored[name] = self.changes[name];
+        self.foreign.remove(&name);
         self.known[name] = self.store[name]
             .as_ref()
             .map_or(Expected::Missing, Expected::of);
@@ -328,6 +408,31 @@ proptest! {
         prop_assert_eq!(both.commits.count(), 0);
         prop_assert!(both.waiting.is_empty());
     }
+}
+
+#[test]
+fn the_records_of_transactions_with_a_common_record_leave_in_one_batch() {
+    let mut both = Both::new();
+    for names in [[true, true, false, false], [false, true, true, false]] {
+        let waits = true;
+        both.take(&Step::Group { names, waits });
+    }
+    both.take(&Step::Batch);
+    let names = |both: &Both| {
+        let (_, writes) = both.batch.as_ref().expect("a batch");
+        writes.iter().map(|write| index_of(&write.name)).collect()
+    };
+    let sent: BTreeSet<usize> = names(&both);
+    assert!(sent.is_superset(&[0, 1, 2].into()), "{sent:?}");
+    // Another owner has written a record. The other records of its transactions are read again, and a queued transaction is dropped with it.
+    both.take(&Step::Foreign { name: 2 });
+    both.take(&Step::Group {
+        names: [false, false, true, true],
+        waits: true,
+    });
+    both.take(&Step::Commits);
+    assert_eq!(both.commits.count(), 0);
+    assert!(both.waiting.is_empty());
 }
 
 #[test]

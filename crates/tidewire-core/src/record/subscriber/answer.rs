@@ -144,6 +144,10 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             };
             turn.send(id, &Message::Record(failed));
         }
+        Answer::Decided {
+            correlation,
+            result,
+        } => super::transaction::decided(turn, id, &correlation, &result),
         Answer::VersionExists {
             version,
             data,

@@ -79,6 +79,8 @@ pub mod record {
     pub const PUT: u32 = 62;
     pub const STORED: u32 = 63;
     pub const PRECONDITION_FAILED: u32 = 64;
+    pub const COMMIT: u32 = 65;
+    pub const COMMITTED: u32 = 66;
     pub const CACHE_RETRIEVAL_TIMEOUT: u32 = 100;
     pub const STORAGE_RETRIEVAL_TIMEOUT: u32 = 101;
     pub const VERSION_EXISTS: u32 = 102;
@@ -94,8 +96,9 @@ pub mod record {
     pub const MESSAGE_DENIED: u32 = 115;
     pub const INVALID_MESSAGE_DATA: u32 = 116;
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 117;
-    // Another addition of Tidewire.
+    // Further additions of Tidewire.
     pub const WRITE_UNKNOWN: u32 = 120;
+    pub const TRANSACTION_REFUSED: u32 = 121;
 }
 
 /// Topic RPC.

@@ -78,6 +78,15 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
             existed: fields.existed == Some(true),
             tag: tag_from_wire(&fields),
         },
+        action::COMMIT => Record::Commit {
+            correlation: correlation.unwrap_or_default(),
+            data: fields.data,
+            names: fields.names.into_owned(),
+        },
+        action::COMMITTED => Record::Committed {
+            correlation: correlation.unwrap_or_default(),
+            data: fields.data.unwrap_or_default(),
+        },
         action::PRECONDITION_FAILED => Record::PreconditionFailed {
             name,
             correlation: correlation.unwrap_or_default(),
@@ -214,6 +223,10 @@ fn error_from_wire<'a>(
         },
         action::INVALID_PATCH_ON_HOTPATH => refused(Reason::PatchOnHotPath)?,
         action::WRITE_UNKNOWN => refused(Reason::WriteUnknown)?,
+        action::TRANSACTION_REFUSED => Refusal {
+            data: Some(fields.data.unwrap_or_default()),
+            ..refused(Reason::TransactionRefused)?
+        },
         _ => return Ok(None),
     }))
 }
@@ -295,6 +308,21 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
             existed: Some(*existed),
             ..tagged(action::STORED, name, correlation, *tag)
         },
+        Record::Commit {
+            names,
+            correlation,
+            data,
+        } => Fields {
+            names: (&names[..]).into(),
+            correlation: Some(correlation),
+            data: *data,
+            ..Fields::new(action::COMMIT)
+        },
+        Record::Committed { correlation, data } => Fields {
+            correlation: Some(correlation),
+            data: Some(data),
+            ..Fields::new(action::COMMITTED)
+        },
         Record::PreconditionFailed {
             name,
             correlation,
@@ -368,6 +396,10 @@ fn error_to_wire<'m>(refusal: &Refusal<'m, RecordAction>) -> Fields<'m> {
         Reason::InvalidData => refused(action::INVALID_MESSAGE_DATA),
         Reason::PatchOnHotPath => refused(action::INVALID_PATCH_ON_HOTPATH),
         Reason::WriteUnknown => refused(action::WRITE_UNKNOWN),
+        Reason::TransactionRefused => Fields {
+            data: refusal.data,
+            ..refused(action::TRANSACTION_REFUSED)
+        },
         Reason::LoadTimeout => load_error(action::STORAGE_RETRIEVAL_TIMEOUT, refusal),
         Reason::LoadFailed => load_error(action::RECORD_LOAD_ERROR, refusal),
         Reason::CreateFailed => Fields {

@@ -424,6 +424,15 @@ impl Pool {
                 correlation: name,
                 tag: None,
             },
+            Record::Commit {
+                names: self.names(),
+                correlation: name,
+                data: Some(&self.json),
+            },
+            Record::Committed {
+                correlation: name,
+                data: &self.json,
+            },
             Record::HasProvider {
                 name,
                 provided: true,
@@ -532,6 +541,10 @@ impl Pool {
             errors.extend([
                 self.record_refusal(Reason::PatchOnHotPath, action),
                 self.record_refusal(Reason::WriteUnknown, action),
+                Refusal {
+                    data: Some(&self.json),
+                    ..self.record_refusal(Reason::TransactionRefused, action)
+                },
                 self.named_refusal(Reason::NotFound, action),
                 conflict.because(Reason::InvalidVersion),
                 with_value,

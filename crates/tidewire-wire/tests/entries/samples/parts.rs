@@ -192,6 +192,14 @@ pub fn put(only: Only, data: Option<Payload>) -> Entry {
     })))
 }
 
+pub fn operation(record: &str, only: Only, change: OperationChange) -> OwnedOperation {
+    OwnedOperation {
+        name: name(record),
+        only,
+        change,
+    }
+}
+
 pub fn answer(what: Answer) -> Entry {
     Entry::RecordAnswer(RecordAnswer {
         session: session(4),
