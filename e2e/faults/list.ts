@@ -166,6 +166,7 @@ export const FAULTS: Fault[] = [
   { name: 'view-check', patch: 'view-change', foundBy: { ...VIEWS, test: 'a_check_of_new_rules_passes_to_the_next_owner' } },
   { name: 'view-closed-early', patch: 'view-change', foundBy: VIEWS },
   { name: 'view-dirty', patch: 'view-change', foundBy: VIEWS },
+  { name: 'transaction-condition', patch: 'transaction-condition', foundBy: VIEWS },
   { name: 'view-lost-forgotten', patch: 'view-change', foundBy: VIEWS },
   { name: 'view-positions', patch: 'view-change', foundBy: VIEWS },
   { name: 'view-providers', patch: 'view-change', foundBy: VIEWS },

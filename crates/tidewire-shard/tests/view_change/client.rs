@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{
     Change, Event, EventAction, EventBulk, Message, Position, Record, RecordAction, RecordBulk,
-    Rpc, RpcAction, Scope, Write,
+    Rpc, RpcAction, Scope, Tag, Write,
 };
 
 pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// The records of transactions: each transaction changes all records of a group. The names of a group have one slot.
+pub const GROUPS: [&[&str]; 2] = [&["t/1/a", "t/1/b", "t/1/c"], &["t/2/a", "t/2/b"]];
 
 pub const EVENTS: [&str; 3] = ["stored/a", "stored/b", "stored/c"];
 /// Events without history, and the pattern that all of them match.
@@ -27,6 +30,9 @@ pub enum Said {
     Unsubscribe(&'static str),
     /// An acknowledged write.
     Write(&'static str, u64),
+    /// A read of the state of a record, and a transaction over a group with its operations.
+    Fetch(&'static str, u64),
+    Commit(&'static [&'static str], u64, String),
     /// A subscription to an event with history, behind the position of an earlier connection if there was one, and an event.
     Follow(&'static str, Option<Position>),
     Publish(&'static str),
@@ -54,6 +60,11 @@ pub enum Heard {
     Replaced(String, i64, Writes),
     Written(u64),
     NotWritten(u64),
+    /// The state of a record.
+    Fetched(u64, String, Option<Tag>, Writes),
+    /// The transaction is made, or a record was in another state than the one that its client had read.
+    Committed(u64),
+    Conflict(u64),
     Refused(String),
     Deleted(String),
     /// An event, the position at which events begin, and that events are missing.
@@ -111,6 +122,8 @@ pub struct Client {
     pub waits: bool,
     pub records: BTreeMap<String, Known>,
     pub unanswered: BTreeSet<u64>,
+    /// The states that it has read for its next transaction, and the writes in them.
+    pub read: BTreeMap<String, (Option<Tag>, Writes)>,
     /// The positions of the last events that it has.
     pub events: BTreeMap<String, Position>,
     /// The same of an earlier connection. A subscription continues behind them.
@@ -135,6 +148,7 @@ impl Client {
             waits: false,
             records: BTreeMap::new(),
             unanswered: BTreeSet::new(),
+            read: BTreeMap::new(),
             events: BTreeMap::new(),
             left: BTreeMap::new(),
             follows: BTreeSet::new(),
@@ -156,7 +170,7 @@ impl Client {
             Said::Unsubscribe(name) => {
                 self.records.remove(*name);
             }
-            Said::Write(_, id) => {
+            Said::Write(_, id) | Said::Fetch(_, id) | Said::Commit(_, id, _) => {
                 self.unanswered.insert(*id);
             }
             Said::Follow(name, _) => {
@@ -232,15 +246,24 @@ impl Client {
             Heard::Replaced(name, version, writes) => {
                 if let Some(Known::Value(before, known)) = self.records.get_mut(name) {
                     let is_next = *version == *before + 1;
-                    if !may_regress || !may_jump && !is_next {
+                    // A transaction replaces values. It has read all writes before it.
+                    let is_transaction = is_next && is_in_group(name) && writes.is_superset(known);
+                    if !is_transaction && (!may_regress || !may_jump && !is_next) {
                         return Err(format!("{name} goes from {before} to {version} by a value"));
                     }
                     (*before, *known) = (*version, writes.clone());
                 }
             }
-            Heard::Written(id) | Heard::NotWritten(id) => {
+            Heard::Written(id)
+            | Heard::NotWritten(id)
+            | Heard::Committed(id)
+            | Heard::Conflict(id)
+            | Heard::Fetched(id, ..) => {
                 if !self.unanswered.remove(id) {
-                    return Err(format!("a second answer to write {id}"));
+                    return Err(format!("a second answer to request {id}"));
+                }
+                if let Heard::Fetched(_, name, tag, writes) = heard {
+                    self.read.insert(name.clone(), (*tag, writes.clone()));
                 }
             }
             Heard::Refused(name) => {
@@ -308,6 +331,11 @@ impl Client {
     }
 }
 
+/// Whether transactions change the record.
+pub fn is_in_group(name: &str) -> bool {
+    GROUPS.iter().any(|group| group.contains(&name))
+}
+
 /// Calls `give` with the message.
 pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
     let (path, id);
@@ -367,6 +395,21 @@ pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
         Said::Leave(name) => Message::Scope(Scope::Leave { name }),
         Said::Watch(name) => Message::Scope(Scope::Subscribe { name }),
         Said::Unwatch(name) => Message::Scope(Scope::Unsubscribe { name }),
+        Said::Fetch(name, number) => {
+            id = number.to_string();
+            Message::Record(Record::Fetch {
+                name,
+                correlation: &id,
+            })
+        }
+        Said::Commit(names, number, operations) => {
+            id = number.to_string();
+            Message::Record(Record::Commit {
+                names: names.to_vec(),
+                correlation: &id,
+                data: Some(operations),
+            })
+        }
         Said::Write(name, number) => {
             path = format!("w{number}");
             id = number.to_string();
@@ -437,6 +480,17 @@ pub fn heard(message: &Message<'_>) -> Heard {
             }
         }
         Record::WriteAck { correlation, .. } => Heard::Written(id(*correlation)),
+        Record::Fetched {
+            name,
+            correlation,
+            state,
+        } => {
+            let tag = state.map(|(tag, _)| tag);
+            let writes = state.map_or(Writes::new(), |(_, data)| writes(data));
+            Heard::Fetched(id(Some(correlation)), (*name).to_owned(), tag, writes)
+        }
+        Record::Committed { correlation, .. } => Heard::Committed(id(Some(correlation))),
+        Record::PreconditionFailed { correlation, .. } => Heard::Conflict(id(Some(correlation))),
         Record::Error(refusal) => match refusal.action {
             RecordAction::Bulk(_) => Heard::Refused(refusal.name.unwrap_or_default().to_owned()),
             _ => Heard::NotWritten(id(refusal.correlation)),

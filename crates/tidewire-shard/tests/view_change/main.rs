@@ -1,4 +1,5 @@
-//! The change of a view: nodes that join, leave and crash while clients write, subscribe, provide rpcs, publish, and watch each other.
+//! The change of a view: nodes that join, leave and crash while clients write, make transactions, subscribe, provide rpcs, publish, and
+//! watch each other.
 //! The nodes know the interest of each other as in the server, so a publication goes only to nodes with subscribers.
 //!
 //! A seed picks what clients do, which shard runs next, how much of its mailbox it sees, when links deliver, when shards announce their

@@ -15,6 +15,9 @@ pub struct Met {
     /// Writes that were acknowledged, and those whose outcome was unknown or that were refused.
     pub acknowledged: usize,
     pub refused: usize,
+    /// Transactions that were made, and those that found another state than the one that their clients had read.
+    pub transactions: usize,
+    pub conflicts: usize,
     /// Whole values that replaced missed changes, and sessions that were closed because they allow none.
     pub values: usize,
     pub not_caught_up: usize,
@@ -34,7 +37,7 @@ pub struct Met {
 }
 
 impl Met {
-    fn counts(&self) -> [usize; 19] {
+    fn counts(&self) -> [usize; 21] {
         [
             self.joins,
             self.drains,
@@ -44,6 +47,8 @@ impl Met {
             self.overlaps,
             self.acknowledged,
             self.refused,
+            self.transactions,
+            self.conflicts,
             self.values,
             self.not_caught_up,
             self.lists,
@@ -67,6 +72,8 @@ impl Met {
         self.overlaps += other.overlaps;
         self.acknowledged += other.acknowledged;
         self.refused += other.refused;
+        self.transactions += other.transactions;
+        self.conflicts += other.conflicts;
         self.values += other.values;
         self.not_caught_up += other.not_caught_up;
         self.lists += other.lists;

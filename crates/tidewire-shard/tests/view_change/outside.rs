@@ -23,7 +23,7 @@ use tidewire_wire::entry::{DecodeLimits, Decoder, INTERESTED, Post};
 
 use crate::client::{Heard, heard};
 use crate::store::Sent;
-use crate::views::NODE_SHARDS;
+use crate::views::{LEVEL, NODE_SHARDS};
 
 /// An item of a shard's mailbox.
 #[derive(Clone, Debug)]
@@ -40,9 +40,6 @@ pub enum Mail {
     Adopt(ClusterView),
     Rights(u64, RightsChange),
 }
-
-/// The version of the protocol between nodes that all nodes of this world speak.
-const LINK_VERSION: u32 = 4;
 
 /// The batches that the running shard has passed to its links, each with the life of the other node.
 type Batches = Arc<Mutex<Vec<(u16, u64, Vec<u8>)>>>;
@@ -162,7 +159,7 @@ impl Outside {
             node,
             birth,
             shard_count: NODE_SHARDS,
-            version: LINK_VERSION,
+            version: u32::from(LEVEL),
             link: Arc::new(link),
         };
         self.linked_here().nodes.joined(linked, interest);

@@ -8,6 +8,8 @@ use tidewire_core::store::{Loaded, StoreChange, StoreError, StoredRecord, Writte
 use tidewire_core::text::Name;
 use tidewire_core::view::View;
 
+use crate::client::{GROUPS, Writes, writes};
+
 /// A request, with the process that has sent it.
 #[derive(Debug)]
 pub struct Sent {
@@ -78,6 +80,7 @@ impl Store {
                     }
                     false => Err(StoreError::stale_view(View(0), View(1), false)),
                 };
+                self.has_whole_transactions()?;
                 StoreCompletion::Committed {
                     store,
                     batch,
@@ -85,6 +88,23 @@ impl Store {
                 }
             }
         })
+    }
+
+    /// The store has all changes of a transaction or none. Each transaction changes all records of a group.
+    fn has_whole_transactions(&self) -> Result<(), String> {
+        for group in GROUPS {
+            let stored = |name: &&str| {
+                let record = self.records.get(*name);
+                record.map_or(Writes::new(), |record| writes(record.data.as_str()))
+            };
+            let stored: Vec<Writes> = group.iter().map(stored).collect();
+            if stored.windows(2).any(|pair| pair[0] != pair[1]) {
+                return Err(format!(
+                    "a part of a transaction is in {group:?}: {stored:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Notes that a shard uses a name. Two shards use it only one after the other, with the hand-over of a view between them.

@@ -10,6 +10,9 @@ use tidewire_core::view::{
 /// The shards of each node.
 pub const NODE_SHARDS: u16 = 2;
 
+/// The version of the protocol between nodes that all nodes of this world speak.
+pub const LEVEL: u16 = 5;
+
 /// See the documentation of this module.
 #[derive(Debug)]
 pub struct Views {
@@ -24,7 +27,7 @@ impl Views {
             current: StoredView {
                 number: View(0),
                 key: Some(ClusterKey(u128::from(seed).to_be_bytes())),
-                level: 1,
+                level: LEVEL,
                 members: Vec::new(),
                 epochs: SlotEpochs::all(Epoch(1)),
                 generation: Generation::default(),

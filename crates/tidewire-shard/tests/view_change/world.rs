@@ -3,6 +3,7 @@
 mod events;
 mod membership;
 mod rights;
+mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,12 +18,13 @@ use tidewire_core::message::{Auth, Message, Position};
 use tidewire_core::name_pattern::NamePattern;
 use tidewire_core::principal::Principal;
 use tidewire_core::settings::Settings;
+use tidewire_core::slot::TagRules;
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_core::view::{MemberId, MemberState, View};
 
 use crate::client::{
-    Client, EVENTS, Heard, Known, Members, RECORDS, RPCS, SCOPES, Said, Writes, member_id,
+    Client, EVENTS, GROUPS, Heard, Known, Members, RECORDS, RPCS, SCOPES, Said, Writes, member_id,
     with_message, writes,
 };
 use crate::met::Met;
@@ -32,6 +34,7 @@ use crate::store::Store;
 use crate::views::Views;
 use events::Events;
 use rights::{REVOCABLE, Rights, is_guarded};
+use transactions::Transactions;
 
 const NODES_MAX: u16 = 4;
 const CLIENTS: usize = 12;
@@ -79,6 +82,7 @@ pub struct World {
     /// The acknowledged writes of each record.
     acknowledged: BTreeMap<&'static str, Writes>,
     written: BTreeMap<u64, &'static str>,
+    transactions: Transactions,
     has_crashes: bool,
     /// No node crashes, and no view is made before the hand-over of the one before is complete everywhere. Then no request is refused.
     is_planned: bool,
@@ -109,6 +113,7 @@ impl World {
             next_write: 0,
             acknowledged: BTreeMap::new(),
             written: BTreeMap::new(),
+            transactions: Transactions::default(),
             has_crashes,
             is_planned,
             events: Events::default(),
@@ -429,6 +434,16 @@ impl World {
                 self.acknowledged.entry(name).or_default().insert(*id);
             }
             Heard::NotWritten(_) => self.met.refused += 1,
+            Heard::Committed(id) => {
+                self.met.transactions += 1;
+                for name in self.transactions.names(*id) {
+                    self.acknowledged.entry(name).or_default().insert(*id);
+                }
+            }
+            Heard::Conflict(id) => {
+                self.met.conflicts += 1;
+                self.transactions.note_conflict(*id);
+            }
             Heard::Replaced(..) => self.met.values += 1,
             Heard::Members(scope, _) => {
                 self.met.lists += 1;
@@ -557,7 +572,18 @@ impl World {
                 }
                 continue;
             }
-            let name: &'static str = self.random.pick::<&'static str>(&RECORDS);
+            if self.clients[index].writes && self.random.chance(25) {
+                if let Some(said) = self.acts_on_group(index) {
+                    self.clients[index].inbox.push_back(said);
+                }
+                continue;
+            }
+            let is_of_group = !self.clients[index].writes && self.random.chance(25);
+            let group = *self.random.pick(&GROUPS);
+            let name = match is_of_group {
+                true => pick(&mut self.random, group),
+                false => pick(&mut self.random, &RECORDS),
+            };
             let said = match self.clients[index].writes {
                 true if self.random.chance(15) => Said::Publish(pick(&mut self.random, &EVENTS)),
                 true if self.random.chance(20) => {
@@ -723,6 +749,7 @@ impl World {
         self.scopes_are_right()?;
         self.events_have_arrived()?;
         self.rights_are_settled()?;
+        self.conflicts_changed_nothing()?;
         for name in EVENTS {
             let follows = self.clients.iter();
             let follows = follows.filter(|client| client.follows.contains(name));
@@ -785,6 +812,7 @@ fn settings() -> Settings {
         auth_retry_timeout: None,
         presence_grace: Duration::from_millis(100),
         listen_rematch_interval: None,
+        tags: TagRules::new(["t"]),
         ..Settings::default()
     }
 }
