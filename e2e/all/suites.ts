@@ -175,9 +175,9 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'backends',
-    shows: 'application logic in Node: @tidewire/server and @tidewire/socket.io serve the unmodified socket.io-client, as the npm package socket.io does; the loss of a backend keeps connections, rooms and events; a deployment loses no acknowledgement; apps on two nodes reach the sockets of both',
+    shows: 'application logic in Node: @tidewire/server and @tidewire/socket.io serve the unmodified socket.io-client, as the npm package socket.io does; the loss of a backend keeps connections, rooms and events; a deployment loses no acknowledgement; sockets share the port of an app; apps on two nodes reach the sockets of both',
     commands: [...['server', 'socket.io'].map((name) => npmOf(`packages/${name}`, 'check')), npmOf('packages/server', 'test'), npm('backends')],
-    needs: [REDIS],
+    needs: [REDIS, OPENSSL],
     budgetSeconds: 360,
     group: 'toy-protocol',
   },

@@ -12,7 +12,7 @@ import ts from 'typescript';
 import { EVENTS_OF, MEMBERS, OPTIONS, type Entry } from './api.ts';
 
 const FOLDER = dirname(fileURLToPath(import.meta.url));
-const SCENARIO_FILES = ['parity.test.ts', 'several.test.ts', 'recovery.test.ts'];
+const SCENARIO_FILES = ['parity.test.ts', 'several.test.ts', 'recovery.test.ts', 'attach.test.ts'];
 const read = (...path: string[]): string => readFileSync(join(FOLDER, ...path), 'utf8');
 
 /** The members that the packages `socket.io` and `engine.io` declare for the exported types, by the names of the types. */
@@ -97,5 +97,7 @@ test('each difference that is refused is an error that names it', () => {
   assert.equal(io.serveClient(), false);
   assert.throws(() => io.serveClient(true), /io\.serveClient\(\); load the client/);
   assert.equal(io.serveClient(false), io);
-  assert.throws(() => io.path('/other'), /the path of the server is/);
+  assert.throws(() => new Server({ url: 'http://localhost:1', key: 'key', pingTimeout: 1 }), /the option pingTimeout for a running server; set network\.heartbeat_timeout/);
+  assert.equal(io.path('/other').path(), '/other');
+  assert.throws(() => io.listen(3000), /the path of the server is/);
 });

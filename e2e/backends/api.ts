@@ -1,13 +1,13 @@
 // Each public member and option of `socket.io` 4.8, with the scenario that compares it on both packages, or the reason why it differs.
 
-/** A scenario of `parity.test.ts`, `several.test.ts` or `recovery.test.ts`. */
+/** A scenario of `parity.test.ts`, `several.test.ts`, `recovery.test.ts` or `attach.test.ts`. */
 export interface Same {
   scenario: string;
 }
 
 /** A difference. `docs/from-socketio.md` names it, and its use throws an error unless the entry has another effect. */
 export interface Different {
-  difference: 'refused' | 'a constant' | 'accepted without an effect' | 'only with a port';
+  difference: 'refused' | 'a constant' | 'accepted without an effect' | 'only with an http server' | 'only of a started server';
 }
 
 export type Entry = Same | Different;
@@ -24,6 +24,8 @@ const SECOND_NAMES = 'catch-all listeners, and methods with a second name';
 const MAIN = 'the namespace / through the server';
 const END = 'the end of a session';
 const BETWEEN = 'events between apps';
+const PORT = 'sockets and requests share a port';
+const OTHER_PATH = 'another path, and upgrades of other code';
 const FETCHED = 'each of the fetched sockets';
 const RECOVERY = 'a client gets its socket back, with rooms, data and missed events';
 
@@ -32,19 +34,19 @@ export const MEMBERS: Record<string, Record<string, Entry>> = {
   Server: {
     sockets: same(MAIN),
     engine: same(KNOWN),
-    httpServer: REFUSED,
+    httpServer: same(PORT),
     encoder: REFUSED,
     serveClient: { difference: 'a constant' },
     path: same(MAIN),
     connectTimeout: REFUSED,
     adapter: REFUSED,
-    listen: { difference: 'only with a port' },
-    attach: { difference: 'only with a port' },
+    listen: same(OTHER_PATH),
+    attach: same(PORT),
     attachApp: REFUSED,
     bind: REFUSED,
     onconnection: REFUSED,
     of: same(MAIN),
-    close: { difference: 'only with a port' },
+    close: same(PORT),
     use: same('middlewares'),
     to: same(MAIN),
     in: same(MAIN),
@@ -172,17 +174,17 @@ export const EVENTS_OF: Record<string, Record<string, Entry>> = {
 
 /** The options of `new Server()`, with a value that `socket.io` accepts. */
 export const OPTIONS: Record<string, Entry & { value?: unknown }> = {
-  path: { ...REFUSED, value: '/other' },
+  path: { difference: 'only with an http server' },
   serveClient: { ...REFUSED, value: true },
   adapter: { ...REFUSED, value: () => undefined },
   parser: { ...REFUSED, value: {} },
-  connectTimeout: { ...REFUSED, value: 1_000 },
+  connectTimeout: { difference: 'only of a started server' },
   connectionStateRecovery: same(RECOVERY),
   cleanupEmptyChildNamespaces: { ...REFUSED, value: true },
-  pingTimeout: { ...REFUSED, value: 1_000 },
-  pingInterval: { ...REFUSED, value: 1_000 },
+  pingTimeout: { difference: 'only of a started server' },
+  pingInterval: { difference: 'only of a started server' },
   upgradeTimeout: { ...REFUSED, value: 1_000 },
-  maxHttpBufferSize: { ...REFUSED, value: 1_000 },
+  maxHttpBufferSize: { difference: 'only of a started server' },
   httpRequestBodyTimeout: { ...REFUSED, value: 1_000 },
   allowRequest: { ...REFUSED, value: () => undefined },
   transports: { ...REFUSED, value: ['websocket'] },
@@ -193,7 +195,7 @@ export const OPTIONS: Record<string, Entry & { value?: unknown }> = {
   wsEngine: { ...REFUSED, value: () => undefined },
   initialPacket: { ...REFUSED, value: 'hello' },
   cookie: { ...REFUSED, value: true },
-  cors: { ...REFUSED, value: { origin: '*' } },
+  cors: { difference: 'only of a started server' },
   allowEIO3: { ...REFUSED, value: true },
   destroyUpgrade: { ...REFUSED, value: true },
   destroyUpgradeTimeout: { ...REFUSED, value: 1_000 },

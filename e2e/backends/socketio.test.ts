@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -158,17 +157,17 @@ test('an app gets the sockets of another one in several messages, and an error f
 });
 
 test('what the package does not have is refused with a sentence', async (t) => {
-  const http = createServer();
   const server = await startServer();
   t.after(() => server.dispose());
   const { io, sockets } = await app(t, server);
   await joined(t, server.port);
   const socket = await sockets.next();
+  const running = { url: `http://${server.address}`, key: KEY };
   const cases: Array<[() => unknown, RegExp]> = [
-    [() => new Server(http as never), /does not have servers that share the port of an http server; start `npx tidewire`/],
-    [() => new Server({ cors: { origin: '*' } } as never), /the option cors; set network\.origins of the server/],
+    [() => new Server({ ...running, cors: { origin: '*' } }), /the option cors for a running server; set network\.origins there/],
+    [() => new Server(3000, { cors: { origin: /page/ as never } }), /patterns and functions in the option cors; list the origins/],
     [() => new Server({ allowEIO3: true } as never), /clients of version 2 are not supported/],
-    [() => new Server({ path: '/other' }), /the path of the server is \/socket\.io/],
+    [() => new Server({ ...running, path: '/other' }), /the path of the server is \/socket\.io/],
     [() => new Server({ url: 'http://localhost' }), /needs both `url` and `key`/],
     [() => io.adapter({}), /the server is the adapter/],
     [() => io.serverSideEmit('connection'), /"connection" is a reserved event name/],

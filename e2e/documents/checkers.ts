@@ -124,7 +124,9 @@ async function runWith(t: TestContext, { text, word, expected }: Block, file: st
   const server = await Server.during(t, { history: ['kept/*'], collections, ...(isBackend ? { backend } : { namespaces: ['/chat', '/room/*'] }) });
   writeFileSync(file, text.replaceAll('localhost:6020', server.address));
   const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
-  const child = spawn(command, args, { env: { ...environment(), ...env, PATH: path, TIDEWIRE_BACKEND_KEY: BACKEND_KEY }, stdio: ['ignore', 'pipe', 'inherit'] });
+  const programs = { PATH: path, TIDEWIRE_BIN: server.binary };
+  const options = { cwd: dirname(file), env: { ...environment(), ...env, ...programs, TIDEWIRE_BACKEND_KEY: BACKEND_KEY } };
+  const child = spawn(command, args, { ...options, stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => child.kill('SIGKILL'));
   let output = '';
   child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));

@@ -19,6 +19,8 @@ export interface StartOptions {
   port?: number | undefined;
   /** The address or host name that it listens on. Default `127.0.0.1`. */
   host?: string | undefined;
+  /** The key for backends. Default a random one. */
+  key?: string | undefined;
   /** The namespaces that backends serve. Default all. */
   namespaces?: readonly string[] | undefined;
   /** The path of the program. Default the one of the package `@tidewire/bin-linux-x64`, or `TIDEWIRE_BIN`. */
@@ -70,7 +72,7 @@ export async function startServer(options: StartOptions = {}): Promise<ServerPro
   const program = programOf(options.program);
   const host = options.host ?? '127.0.0.1';
   const port = options.port || (await freePort(host));
-  const key = randomBytes(24).toString('hex');
+  const key = options.key ?? randomBytes(24).toString('hex');
   // Only backends log in: without keys for other clients, the rooms are not open to their protocols.
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-'));
   const keys = join(folder, 'keys.yml');

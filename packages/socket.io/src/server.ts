@@ -1,14 +1,16 @@
 // The server object of an app: namespaces over one backend.
 
 import { EventEmitter } from 'node:events';
-import { AskError, Backend, startServer, type EndReason, type ServerProcess, type SessionHandle } from '@tidewire/server';
+import { AskError, Backend, startServer, type EndReason, type ServerProcess, type SessionHandle, type StartOptions } from '@tidewire/server';
 import type { BroadcastOperator, RemoteSocket } from './broadcast.js';
 import { Namespace, type Adapter, type ExtendedError } from './namespace.js';
 import type { RecoveryOptions } from './recovery.js';
+import { HOST, isHttpServer, sharePort, type HttpServer } from './shared-port.js';
 import type { Socket } from './socket.js';
+import { checkRunning, environmentOf, type StartedOptions } from './start-options.js';
 import { missing, type AckOf, type BroadcastParams, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
 
-export interface ServerOptions {
+export interface ServerOptions extends StartedOptions {
   /** The address of a running Tidewire server. */
   url: string;
   /** The key in `backend.key` of that server. */
@@ -28,7 +30,7 @@ export interface ServerOptions {
    * with `socket.redelivered`. For all namespaces, or by their names; a `*` at the end matches any text. Default `once`.
    */
   delivery: Delivery | Record<string, Delivery>;
-  /** Only `/socket.io`, which is the path of the server. */
+  /** The path of the sockets on the port of an http server. The Tidewire server itself has only `/socket.io`, the default. */
   path: string;
 }
 
@@ -43,20 +45,15 @@ const ELSEWHERE: Record<string, string> = {
   allowRequest: 'use a middleware of io.use()',
   allowUpgrades: 'clients choose with their option `transports`',
   cleanupEmptyChildNamespaces: 'remove it',
-  connectTimeout: 'set auth.login_timeout of the server',
   cookie: 'the server needs no sticky sessions; remove it',
-  cors: 'set network.origins of the server to the origins of your pages',
   destroyUpgrade: 'remove it',
   destroyUpgradeTimeout: 'remove it',
   httpCompression: 'remove it',
   httpRequestBodyTimeout: 'the server limits the time of requests; remove it',
   initialPacket: 'emit an event in the handler of `connection`',
   maxBufferedChunks: 'remove it',
-  maxHttpBufferSize: 'set limits.message_bytes_max of the server',
   parser: 'the server reads the default parser and socket.io-msgpack-parser, whichever a client has; remove it',
   perMessageDeflate: 'remove it',
-  pingInterval: 'set network.heartbeat_interval of the server',
-  pingTimeout: 'set network.heartbeat_timeout of the server',
   serveClient: 'load the client from npm or a CDN',
   transports: 'clients choose with their option `transports`',
   upgradeTimeout: 'set auth.login_timeout of the server',
@@ -71,7 +68,11 @@ const OWN_EVENTS = new Set(['error', 'new_namespace', 'newListener', 'removeList
 
 type ParentMatch = (name: string, auth: Record<string, unknown>, next: (error: Error | null, isAllowed: boolean) => void) => void;
 
+/** The path of the Tidewire server. */
+const PATH = '/socket.io';
 const DEFAULT_GRACE_MS = 10_000;
+/** The shortest time between two starts of a server that ends by itself. */
+const RESTART_PAUSE_MS = 1_000;
 /** How long sockets may have something to do at a hand-over. Half of the time that Docker gives a container to stop. */
 const HAND_OVER_TIMEOUT_MS = 5_000;
 /**
@@ -104,7 +105,10 @@ export class Server<
   /** The namespaces whose events come again. */
   readonly #again: readonly string[];
   #backend: Backend | undefined;
+  /** The server that this app has started; another one after its end. */
   #process: Promise<ServerProcess> | undefined;
+  #httpServer: HttpServer | undefined;
+  #path: string;
   #isServeDue = false;
   #grace: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -113,23 +117,26 @@ export class Server<
   readonly #ready = deferred();
 
   constructor(options: Partial<ServerOptions>);
-  constructor(port: number, options?: Partial<ServerOptions>);
-  constructor(first?: number | Partial<ServerOptions>, second: Partial<ServerOptions> = {}) {
+  constructor(place: number | HttpServer, options?: Partial<ServerOptions>);
+  constructor(first?: number | HttpServer | Partial<ServerOptions>, second: Partial<ServerOptions> = {}) {
     super();
-    if (typeof first === 'object' && typeof (first as { listen?: unknown }).listen === 'function') {
-      throw missing('servers that share the port of an http server', 'start `npx tidewire` next to the app and use new Server({ url, key }), or give the clients another port with new Server(port)');
-    }
-    const options = typeof first === 'object' ? first : second;
+    const place = typeof first === 'number' || isHttpServer(first) ? first : undefined;
+    const options = place === undefined && typeof first === 'object' ? (first as Partial<ServerOptions>) : second;
     this.#options = options;
     checkOptions(options);
+    this.#path = trimmed(options.path ?? PATH);
     this.#again = repeatedOf(options.delivery);
     this.sockets = this.of('/');
     const count = (): number => [...this.#namespaces.values()].reduce((sum, { sockets }) => sum + sockets.size, 0);
     this.engine = { get clientsCount() { return count(); } };
     const url = options.url ?? process.env['TIDEWIRE_URL'];
     const key = options.key ?? process.env['TIDEWIRE_BACKEND_KEY'];
-    if (typeof first === 'number') this.listen(first);
-    else if (url !== undefined && key !== undefined) this.#attach(url, key);
+    if (place !== undefined) this.listen(place);
+    else if (url !== undefined && key !== undefined) {
+      checkPath(this.#path);
+      checkRunning(options);
+      this.#connect(url, key);
+    }
     else if (url !== undefined || key !== undefined) throw new TypeError('new Server() needs both `url` and `key` of the Tidewire server');
   }
 
@@ -138,25 +145,61 @@ export class Server<
     return this.#ready.promise;
   }
 
-  /** Starts a server on this port. */
-  listen(port: number): this {
-    if (typeof port !== 'number') throw missing('servers that share the port of an http server', 'use a number, or new Server({ url, key })');
+  /**
+   * Starts a server on this port, or on the port of an http server of this app: then the requests and connections of the path are passed on to
+   * the started server, and the app keeps all others.
+   */
+  listen(place: number | HttpServer): this {
     if (this.#backend ?? this.#process) throw new Error('the server is attached already');
-    const { host, program, dataFolder } = this.#options;
-    this.#process = startServer({ port, host, program, dataFolder });
-    this.#process.then(
-      ({ url, key, failed }) => {
-        if (this.#isClosed) return;
-        this.#attach(url, key);
-        void failed.then((error) => this.#fail(error));
-      },
-      (error: Error) => this.#fail(error),
-    );
+    const { program, dataFolder } = this.#options;
+    const env = environmentOf(this.#options);
+    if (typeof place === 'number') {
+      checkPath(this.#path);
+      this.#start({ port: place, host: this.#options.host, program, dataFolder, env });
+    } else if (isHttpServer(place)) {
+      this.#httpServer = place;
+      // The server trusts this process about the addresses of clients.
+      const trust = { TIDEWIRE_NETWORK__TRUSTED_PROXIES: HOST, TIDEWIRE_NETWORK__FORWARDED_HEADER: 'forwarded' };
+      this.#start({ host: HOST, program, dataFolder, env: { ...env, ...trust } });
+      sharePort(place, this.#path, () => this.#process ?? Promise.reject(new Error('the server has ended')));
+    } else {
+      throw missing('servers of other kinds', 'use a port, a server of node:http, node:https or node:http2, or new Server({ url, key })');
+    }
     return this;
   }
 
-  attach(port: number): this {
-    return this.listen(port);
+  attach(place: number | HttpServer): this {
+    return this.listen(place);
+  }
+
+  /** Starts a server as a child process, and another one in its place if it ends by itself. */
+  #start(options: StartOptions): void {
+    const started = startServer(options);
+    const began = Date.now();
+    this.#process = started;
+    const again = (next: StartOptions): void => {
+      // A server that ends at once is not started in a loop without a pause.
+      const pause = Math.max(0, began + RESTART_PAUSE_MS - Date.now());
+      setTimeout(() => !this.#isClosed && this.#start(next), pause).unref();
+    };
+    started.then(
+      ({ url, key, port, failed }) => {
+        if (this.#isClosed) return;
+        if (!this.#backend) this.#connect(url, key);
+        void failed.then((error) => {
+          this.#fail(error);
+          // The sessions have ended with the server.
+          this.#unbind();
+          this.#endUnbound();
+          again({ ...options, port, key });
+        });
+      },
+      (error: Error) => {
+        this.#fail(error);
+        // The first start fails because of its options.
+        if (this.#backend) again(options);
+      },
+    );
   }
 
   #fail(error: Error): void {
@@ -165,7 +208,7 @@ export class Server<
     else console.error(`tidewire: ${error.message}`);
   }
 
-  #attach(url: string, key: string): void {
+  #connect(url: string, key: string): void {
     const backend = new Backend({ url, key });
     this.#backend = backend;
     backend.on('connect', () => {
@@ -176,9 +219,7 @@ export class Server<
       this.#ready.resolve();
     });
     backend.on('disconnect', () => {
-      this.#sessions.clear();
-      this.#opening.clear();
-      for (const namespace of this.#namespaces.values()) namespace.unbind();
+      this.#unbind();
       clearTimeout(this.#grace);
       this.#grace = setTimeout(() => this.#endUnbound(), this.#options.graceMs ?? DEFAULT_GRACE_MS);
     });
@@ -253,6 +294,14 @@ export class Server<
     else otherwise();
   }
 
+  /** The connection to the server is lost, and with it the handles of the sessions. */
+  #unbind(): void {
+    this.#sessions.clear();
+    this.#opening.clear();
+    for (const namespace of this.#namespaces.values()) namespace.unbind();
+  }
+
+  /** Ends the sockets whose sessions have not come back. */
   #endUnbound(): void {
     for (const namespace of this.#namespaces.values()) {
       for (const socket of [...namespace.sockets.values()]) if (!socket.handle) socket.ended('transport close');
@@ -450,9 +499,10 @@ export class Server<
     return this.sockets.serverSideEmitWithAck(event, ...args);
   }
 
-  /** @throws always. */
-  get httpServer(): never {
-    throw missing('io.httpServer', 'the server has its own port');
+  /** The http server of the app whose port the sockets share. @throws without one. */
+  get httpServer(): HttpServer {
+    if (!this.#httpServer) throw missing('io.httpServer', 'the server has its own port; use new Server(httpServer)');
+    return this.#httpServer;
   }
 
   /** @throws always. */
@@ -475,12 +525,13 @@ export class Server<
     throw missing('io.onconnection()', 'the server has the connections');
   }
 
-  /** The path of the server. */
+  /** The path of the sockets. Another one than `/socket.io` needs an http server, and is set before. */
   path(): string;
   path(path: string): this;
   path(path?: string): string | this {
-    if (path === undefined) return '/socket.io';
-    checkPath(path);
+    if (path === undefined) return this.#path;
+    if (this.#backend ?? this.#process) checkPath(path);
+    this.#path = trimmed(path);
     return this;
   }
 
@@ -495,7 +546,7 @@ export class Server<
 
   /** @throws always. */
   connectTimeout(_milliseconds?: number): never {
-    throw missing('io.connectTimeout()', ELSEWHERE['connectTimeout'] ?? '');
+    throw missing('io.connectTimeout()', 'use the option connectTimeout, or set auth.login_timeout of a running server');
   }
 
   /** The server is the adapter: there is nothing to set. */
@@ -506,7 +557,7 @@ export class Server<
     return this.sockets.adapter;
   }
 
-  /** Disconnects the clients of this backend and ends it. A server that it has started stops. */
+  /** Disconnects the clients of this backend and ends it. A server that it has started stops, and an http server whose port it shares closes. */
   async close(done?: (error?: Error) => void): Promise<void> {
     for (const namespace of this.#namespaces.values()) {
       for (const socket of [...namespace.sockets.values()]) {
@@ -516,7 +567,9 @@ export class Server<
       }
     }
     await this.#end();
-    done?.();
+    const httpServer = this.#httpServer;
+    const error = httpServer && (await new Promise<Error | undefined>((resolve) => httpServer.close(resolve)));
+    done?.(error);
   }
 
   /**
@@ -585,11 +638,15 @@ function checkOptions(options: Partial<ServerOptions>): void {
     const instead = ELSEWHERE[name];
     if (instead !== undefined && value !== undefined && value !== WITHOUT_EFFECT[name]) throw missing(`the option ${name}`, instead);
   }
-  if (options.path !== undefined) checkPath(options.path);
+}
+
+/** A path without the slash at its end. */
+function trimmed(path: string): string {
+  return path.replace(/\/$/, '');
 }
 
 function checkPath(path: string): void {
-  if (!/^\/socket\.io\/?$/.test(path)) throw missing('the option path', 'the path of the server is /socket.io');
+  if (trimmed(path) !== PATH) throw missing('the option path', 'the path of the server is /socket.io; another one needs new Server(httpServer)');
 }
 
 function deferred(): { promise: Promise<void>; resolve: () => void; reject: (error: Error) => void } {
