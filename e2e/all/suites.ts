@@ -182,6 +182,14 @@ export const SUITES: Suite[] = [
     group: 'toy-protocol',
   },
   {
+    name: 'socketio-clients',
+    shows: 'the unmodified Socket.IO clients in Python and Java: transports, rooms, acknowledgements, bytes, refusals, and their return after kills of the server and of an app',
+    needs: [PYTHON, JAVA, MAVEN],
+    commands: [npm('socketio-clients')],
+    budgetSeconds: 240,
+    group: 'toy-protocol',
+  },
+  {
     name: 'clients',
     shows: 'the JavaScript codec against ours, patches, rules and queries against Node, queries against mingo and sift, the unmodified deepstream client against the binary',
     needs: [OPENSSL],

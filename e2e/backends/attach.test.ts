@@ -102,7 +102,7 @@ const SCENARIOS: Record<string, (t: TestContext, name: Package) => Promise<void>
     for (const transports of TRANSPORTS) {
       // A proxy in front of the app passes the host of the page on. The client sets it for WebSockets only.
       const host = transports[0] === 'websocket' ? 'app.example.com:8080' : `127.0.0.1:${app.port}`;
-      const socket = client(t, app, { transports, extraHeaders: { Host: host, Origin: `http://${host}`, 'X-Test': 'a, b' } });
+      const socket = client(t, app, { transports, extraHeaders: { Host: host, Origin: `http://${host}`, 'X-Test': 'a, b', 'X-Forwarded-Proto': 'https', Forwarded: 'for=10.0.0.1;proto=https' } });
       await happens(socket, 'connect');
       await eventually(() => socket.io.engine.transport.name === transports.at(-1), 'the last transport is in use');
       assert.deepEqual(await socket.emitWithAck('who'), ['127.0.0.1', false, host, 'a, b', '/socket.io/']);
@@ -226,9 +226,13 @@ test('an app whose server can not be started answers with 503', async (t) => {
   assert.equal((await errors.next()).message.includes('/no/such/program'), true);
   const { port } = http.address() as { port: number };
   assert.equal((await fetch(`http://127.0.0.1:${port}/socket.io/?EIO=4&transport=polling`)).status, 503);
-  const socket = connectTcp(port, '127.0.0.1');
+  // A client that does not close by itself.
+  const socket = connectTcp({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.once('end', () => socket.end());
   socket.setEncoding('utf8').write('GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
+  const closed = happens(socket, 'close');
   assert.match(String(await happens(socket, 'data')), /^HTTP\/1\.1 503 /);
+  await closed;
 });
 
 test('a server is attached once, to a port or an http server', async (t) => {

@@ -166,6 +166,8 @@ test('what the package does not have is refused with a sentence', async (t) => {
   const cases: Array<[() => unknown, RegExp]> = [
     [() => new Server({ ...running, cors: { origin: '*' } }), /the option cors for a running server; set network\.origins there/],
     [() => new Server(3000, { cors: { origin: /page/ as never } }), /patterns and functions in the option cors; list the origins/],
+    [() => new Server(3000, { cors: { origin: '*', credentials: true } }), /the member credentials of the option cors; send credentials in `auth`/],
+    [() => new Server(3000, { cors: { methods: ['GET', 'PUT'] } }), /the member methods of the option cors/],
     [() => new Server({ allowEIO3: true } as never), /clients of version 2 are not supported/],
     [() => new Server({ ...running, path: '/other' }), /the path of the server is \/socket\.io/],
     [() => new Server({ url: 'http://localhost' }), /needs both `url` and `key`/],

@@ -138,14 +138,26 @@ const CONDITIONS: Array<Record<string, string>> = [{}, { 'if-match': '*' }, { 'i
 const JSON_TYPE = { 'content-type': 'application/json' };
 const PATCH_TYPE = { 'content-type': 'application/json-patch+json' };
 
+/** A request about a record: to its own path, or with its name in the body. */
+interface Request extends RequestInit {
+  path?: string;
+  bodyOf?: (name: string) => string;
+}
+
 /** The requests of each row of the HTTP table. */
-const REQUESTS: Record<string, RequestInit[]> = {
+const REQUESTS: Record<string, Request[]> = {
   'POST /api': [],
   GET: CONDITIONS.map((headers) => ({ method: 'GET', headers })),
   'HEAD /records/NAME': CONDITIONS.map((headers) => ({ method: 'HEAD', headers })),
   'PUT /records/NAME': CONDITIONS.map((headers) => ({ method: 'PUT', headers: { ...headers, ...JSON_TYPE }, body: '{}' })),
   'DELETE /records/NAME': CONDITIONS.map((headers) => ({ method: 'DELETE', headers })),
   'PATCH /records/NAME': CONDITIONS.map((headers) => ({ method: 'PATCH', headers: { ...headers, ...PATCH_TYPE }, body: '[{"op":"add","path":"/list/0","value":1}]' })),
+  'POST /transactions': [{ data: {} }, { data: null }, { if: 'present' }, { if: 'missing' }, { if: '"1-1-1"', data: {} }].map((operation) => ({
+    path: '/transactions',
+    bodyOf: (name) => JSON.stringify([{ name, ...operation }]),
+    method: 'POST',
+    headers: JSON_TYPE,
+  })),
   // The command `event emit` is the same message.
   'POST /events/NAME': [],
   'GET /sse': [],
@@ -246,12 +258,13 @@ describe('the tables of rights', { skip: againstOriginal && 'only Tidewire has t
     for (const [what, requests] of Object.entries(REQUESTS)) {
       if (requests.length === 0) continue;
       test(what, async () => {
-        for (const request of requests) {
+        for (const { path, bodyOf, ...request } of requests) {
           await isTheSame(`${what} ${JSON.stringify(request.headers)}`, KINDS, async (names) => {
             const answers = [];
             for (const name of names) {
-              const answer = await fetch(url(server, `/records/${encodeURIComponent(name)}`), request);
-              assert.equal(answer.status, 403);
+              const body = bodyOf ? { body: bodyOf(name) } : {};
+              const answer = await fetch(url(server, path ?? `/records/${encodeURIComponent(name)}`), { ...request, ...body });
+              assert.equal(answer.status, 403, `${name} ${JSON.stringify(body)}`);
               const headers = [...answer.headers].filter(([key]) => key !== 'date');
               answers.push({ headers, body: await answer.text() });
             }

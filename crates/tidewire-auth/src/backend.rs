@@ -104,7 +104,7 @@ fn read(options: &Options) -> Result<Vec<[u8; 32]>, Problem> {
     let keys: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
     if keys.is_empty() || keys.iter().any(|key| key.len() < KEY_CHARACTERS_MIN) {
         let reason = format!(
-            "a key has fewer than {KEY_CHARACTERS_MIN} characters, or there is none; generate one with `openssl rand -hex 32`"
+            "a key has fewer than {KEY_CHARACTERS_MIN} characters, or is missing; generate one with `openssl rand -hex 32`"
         );
         return Err(Problem::new(option, reason));
     }

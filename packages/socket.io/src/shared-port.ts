@@ -102,7 +102,10 @@ function passUpgrade(incoming: IncomingMessage, socket: Socket, head: Buffer, pa
         one.pipe(other);
       }
     },
-    () => socket.end('HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n'),
+    () => {
+      socket.write('HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n');
+      socket.destroySoon();
+    },
   );
 }
 
@@ -114,8 +117,8 @@ function headersOf(incoming: IncomingMessage): Array<[string, string[]]> {
   if (typeof authority === 'string') headers.set('host', ['Host', [authority]]);
   const { remoteAddress = HOST } = incoming.socket;
   const address = remoteAddress.replace(/^::ffff:/, '');
-  headers.set('forwarded', ['Forwarded', [`for=${isIPv6(address) ? `"[${address}]"` : address}`]]);
-  if ((incoming.socket as TLSSocket).encrypted && !headers.has('x-forwarded-proto')) headers.set('x-forwarded-proto', ['X-Forwarded-Proto', ['https']]);
+  const from = isIPv6(address) ? `"[${address}]"` : address;
+  headers.set('forwarded', ['Forwarded', [`for=${from};proto=${(incoming.socket as TLSSocket).encrypted ? 'https' : 'http'}`]]);
   return [...headers.values()];
 }
 

@@ -46,13 +46,14 @@ export function handshakeOf({ address = '', url = '/', secure = false, headers =
     query[name] = known === undefined ? value : [...listOf(known), value];
   }
   const all = headersOf(headers);
-  const forwarded = all['x-forwarded-proto'];
+  // An app that shares its port writes `Forwarded` last, whatever its client has sent.
+  const scheme = /;proto=(\w+)$/.exec(`${all['forwarded'] ?? ''}`)?.[1] ?? all['x-forwarded-proto'];
   return {
     headers: all,
     time: `${now}`,
     address,
     xdomain: all['origin'] !== undefined,
-    secure: secure || forwarded === 'https',
+    secure: secure || scheme === 'https',
     issued: now.getTime(),
     url,
     query,

@@ -12,7 +12,7 @@ export interface StartedOptions {
   /** How long a connection may take to join a namespace, in milliseconds. Default 180,000. */
   connectTimeout: number;
   /** The pages that may connect, in addition to those of the server's own address: `origin` is one, a list, or `*` for all. */
-  cors: { origin?: string | readonly string[] | boolean } & Record<string, unknown>;
+  cors: { origin?: string | readonly string[] | boolean; methods?: string | readonly string[] } & Record<string, unknown>;
 }
 
 /** The option of a running server in place of each. */
@@ -41,8 +41,20 @@ export function environmentOf({ cors, ...options }: Partial<StartedOptions>): Re
     if (options[name] !== undefined) set(name, `${options[name]}ms`);
   }
   if (options.maxHttpBufferSize !== undefined) set('maxHttpBufferSize', `${options.maxHttpBufferSize}`);
-  if (cors) set('cors', originsOf(cors.origin).join(','));
+  if (cors) {
+    for (const [name, value] of Object.entries(cors)) {
+      if (!isCorsMember(name, value)) throw missing(`the member ${name} of the option cors`, 'send credentials in `auth`, and use no further headers over polling');
+    }
+    set('cors', originsOf(cors.origin).join(','));
+  }
   return environment;
+}
+
+/** Whether the server answers as this member of `cors` demands: it allows GET and POST, and neither cookies nor other headers. */
+function isCorsMember(name: string, value: unknown): boolean {
+  if (name === 'origin' || value === undefined || value === false) return true;
+  const methods: unknown[] = Array.isArray(value) ? value : `${String(value)}`.split(/ *, */);
+  return name === 'methods' && methods.every((method) => method === 'GET' || method === 'POST');
 }
 
 function originsOf(origin: unknown): string[] {

@@ -3,6 +3,7 @@
 //! Both directions translate between bodies and WebSocket frames. So the transport handles the messages of an exchange as it handles the
 //! messages of a WebSocket, and messages that wait for a poll can leave over a WebSocket instead.
 
+use base64::DecodeError;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig};
 
@@ -34,7 +35,7 @@ pub fn input(body: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<usize, 
         let end = separator.unwrap_or(rest.len());
         match &rest[..end] {
             [BINARY, text @ ..] => {
-                let bytes = BASE64.decode(text).map_err(|_| ForeignPayload::Malformed {
+                let bytes = decode(text).map_err(|_| ForeignPayload::Malformed {
                     format: "base64",
                     offset: taken,
                 })?;
@@ -47,6 +48,20 @@ pub fn input(body: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<usize, 
             return Ok(taken);
         }
     }
+}
+
+/// Decodes base64. The Java client of Socket.IO breaks it into lines, as MIME does.
+fn decode(text: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if !text.iter().any(is_break) {
+        return BASE64.decode(text);
+    }
+    let whole: Vec<u8> = text
+        .iter()
+        .copied()
+        .filter(|byte| !is_break(byte))
+        .collect();
+    BASE64.decode(whole)
 }
 
 /// Appends frames of the server as a body. See [`crate::protocol::Codec::exchange_output`].
@@ -185,6 +200,10 @@ mod tests {
             ["4hello", "!\u{1}\u{2}\u{3}\u{4}"]
         );
         assert_eq!(texts("bAQIDBA"), ["!\u{1}\u{2}\u{3}\u{4}"]);
+        assert_eq!(
+            texts("bAQID\r\nBA==\n\u{1e}4a"),
+            ["!\u{1}\u{2}\u{3}\u{4}", "4a"]
+        );
         assert_eq!(texts("b"), ["!"]);
         assert_eq!(texts(""), [""]);
         assert_eq!(texts("\u{1e}3"), ["", "3"]);
