@@ -17,12 +17,12 @@ import { certify } from '../harness/certificate.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { binary } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
+import { TRANSPORTS } from './backends.ts';
 
 type HttpServer = ConstructorParameters<typeof Tidewire>[0] & ReturnType<typeof createServer>;
 
 /** The largest text of a test. Both packages refuse messages of a megabyte by default. */
 const LONG = 'x'.repeat(500_000);
-const TRANSPORTS = [['polling'], ['websocket'], ['polling', 'websocket']];
 const PACKAGES = ['socket.io', '@tidewire/socket.io'] as const;
 
 interface App {

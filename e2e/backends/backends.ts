@@ -9,6 +9,9 @@ import { DEADLINE_MS, Inbox, happens, within } from '../harness/wait.ts';
 
 export const KEY = '0123456789abcdef0123456789abcdef';
 
+/** The ways of a client to connect: one transport alone, and the change from one to the other. */
+export const TRANSPORTS = [['polling'], ['websocket'], ['polling', 'websocket']];
+
 /** A server whose namespaces backends serve. */
 export function startServer(options: ServerOptions = {}): Promise<Server> {
   return Server.start({ ...options, backend: { key: KEY, namespaces: ['/*'], ...options.backend } });

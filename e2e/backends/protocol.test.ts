@@ -7,7 +7,7 @@ import { connect, subscribed } from '../harness/client.ts';
 import { fresh } from '../harness/names.ts';
 import type { Server } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, happens, within } from '../harness/wait.ts';
-import { KEY, allOf, backend, client, joined, startServer } from './backends.ts';
+import { KEY, TRANSPORTS, allOf, backend, client, joined, startServer } from './backends.ts';
 
 describe('a backend', { concurrency: 4 }, () => {
   let server: Server;
@@ -16,7 +16,7 @@ describe('a backend', { concurrency: 4 }, () => {
   });
   after(() => server.dispose());
 
-  for (const transports of [['websocket'], ['polling'], ['polling', 'websocket']]) {
+  for (const transports of TRANSPORTS) {
     test(`serves a client over ${transports.join(' and ')}`, async (t) => {
       const namespace = `/${fresh('name')}`;
       const [made, { opened, events, answers }] = await backend(t, server, [namespace]);
@@ -86,8 +86,7 @@ describe('a backend', { concurrency: 4 }, () => {
   test('asks the sessions of rooms, which answer over all transports', async (t) => {
     const name = fresh('name');
     const [made, { opened, answers }] = await backend(t, server, [`/${name}`]);
-    const transports = [['websocket'], ['polling'], ['polling', 'websocket']];
-    const sockets = await Promise.all(transports.map((transports) => joined(t, server.port, { transports }, `/${name}`)));
+    const sockets = await Promise.all(TRANSPORTS.map((transports) => joined(t, server.port, { transports }, `/${name}`)));
     const sessions = (await opened.count(3)).map(({ session }) => session);
     for (const socket of sockets) socket.on('ask', (value: unknown, ack: (...answers: unknown[]) => void) => ack(value, Buffer.from([5])));
     const native = await connect(t, server);

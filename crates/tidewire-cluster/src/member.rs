@@ -60,7 +60,7 @@ pub trait Shards: Send + Sync {
     fn adopt(&self, view: &StoredView);
 
     /// The newest view that a shard of any member has announced to the shards of this one.
-    fn newest_view(&self) -> View;
+    fn heard_view(&self) -> View;
 
     /// Sessions that waited for a congested link may continue.
     fn wake(&self);

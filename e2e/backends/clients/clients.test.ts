@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { Server as Tidewire, type Socket } from '@tidewire/socket.io';
 import { App } from '../apps.ts';
-import { KEY, joined, startServer } from '../backends.ts';
+import { KEY, TRANSPORTS, joined, startServer } from '../backends.ts';
 import { atEnd } from '../../harness/cleanup.ts';
 import type { Server } from '../../harness/server.ts';
 import { DEADLINE_MS, Inbox, happens, within } from '../../harness/wait.ts';
@@ -43,7 +43,7 @@ for (const language of LANGUAGES) {
     });
     after(() => server.dispose());
 
-    for (const transports of language.transports) {
+    for (const transports of TRANSPORTS) {
       test(`connects with ${transports.join(' and ')}, and has rooms, acknowledgements and bytes in both directions`, async (t) => {
         const { io, sockets } = await app(t, server);
         const client = await Driven.start(t, language);

@@ -26,7 +26,6 @@ export interface Said {
 export interface Language {
   name: string;
   command: () => Promise<string[]>;
-  transports: string[][];
 }
 
 const python = (kind: string): (() => Promise<string[]>) => async () => {
@@ -34,15 +33,12 @@ const python = (kind: string): (() => Promise<string[]>) => async () => {
   return [join(folder, 'python'), join(import.meta.dirname, 'client.py'), kind];
 };
 
-const TRANSPORTS = [['polling'], ['websocket'], ['polling', 'websocket']];
-
 export const LANGUAGES: Language[] = [
-  { name: 'python-socketio with threads', command: python('threads'), transports: TRANSPORTS },
-  { name: 'python-socketio with asyncio', command: python('asyncio'), transports: TRANSPORTS },
+  { name: 'python-socketio with threads', command: python('threads') },
+  { name: 'python-socketio with asyncio', command: python('asyncio') },
   {
     name: 'the Java client',
     command: () => Promise.resolve(['java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-cp', join(mavenLibraries(import.meta.dirname), '*'), join(import.meta.dirname, 'Client.java')]),
-    transports: TRANSPORTS,
   },
 ];
 
@@ -50,6 +46,8 @@ export const LANGUAGES: Language[] = [
 export class Driven {
   readonly said = new Inbox<Said>('what the client says');
   readonly #write: (line: string) => void;
+  /** How many lines of each kind `next` has returned. */
+  readonly #heard = new Map<Said['on'], number>();
 
   private constructor(t: TestContext, [program = '', ...args]: string[]) {
     const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -84,8 +82,6 @@ export class Driven {
     this.#heard.set(on, from + 1);
     return of(this.said.seen)[from] as Said;
   }
-
-  readonly #heard = new Map<Said['on'], number>();
 
   #do(command: object): void {
     this.#write(JSON.stringify(command));

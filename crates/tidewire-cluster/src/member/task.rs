@@ -204,7 +204,7 @@ impl Task {
 
     fn tick(&mut self) {
         // Names that pass to another owner pause until all members have adopted the view, which the next heartbeat would show a second later.
-        self.step(Input::LaterView(self.shards.newest_view()));
+        self.step(Input::LaterView(self.shards.heard_view()));
         self.step(Input::Tick);
         let now = self.now();
         let ran = now.saturating_sub(self.last_tick).min(STEP_MS_MAX);

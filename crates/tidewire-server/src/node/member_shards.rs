@@ -127,7 +127,7 @@ impl Shards for MemberShards {
         self.common.rights.view_changed(view.level);
     }
 
-    fn newest_view(&self) -> View {
+    fn heard_view(&self) -> View {
         self.common.shards.heard_view()
     }
 
