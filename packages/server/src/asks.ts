@@ -2,7 +2,7 @@
 
 import type { Payload } from './backend.js';
 
-/** Why {@link Backend.ask} or {@link Backend.tell} has failed: the deadline, a limit or an invalid ask, or the loss of the server. */
+/** Why {@link Backend.ask} or {@link Backend.tell} has failed: the deadline, a limit or an invalid ask, or the loss of the server or of another node. */
 export type AskFailure = 'timeout' | 'refused' | 'lost';
 
 /** The error of {@link Backend.ask} and {@link Backend.tell}, with the answers that have arrived. */
@@ -65,8 +65,8 @@ export class Asks {
   }
 
   /** The server has ended or refused an ask. Returns whether there was one. */
-  refused(id: string, message: string, isTimeout = false, asked?: number): boolean {
-    return this.#fail(id, message, isTimeout ? 'timeout' : 'refused', asked);
+  refused(id: string, message: string, reason: AskFailure = 'refused', asked?: number): boolean {
+    return this.#fail(id, message, reason, asked);
   }
 
   /** The server is lost. */

@@ -64,7 +64,7 @@ export interface BackendEvents {
   handedOver: [session: SessionHandle];
   /** Another backend that serves the namespace has sent data. With an id it waits for {@link Backend.reply}. */
   told: [namespace: string, payload: Payload, id: string | undefined];
-  /** The number of backends of the node has changed. */
+  /** The number of backends of all nodes has changed. */
   backends: [count: number];
   /** The server has refused a command. */
   error: [error: Error];
@@ -90,7 +90,7 @@ export interface Broadcast extends Payload {
   except?: readonly string[] | undefined;
   /** This session does not. */
   sender?: SessionHandle | undefined;
-  /** Whether only the sessions of this node get it. */
+  /** Whether only the sessions of this backend get it, and the subscribers of other protocols on the node that it is connected to. */
   isLocal?: boolean | undefined;
 }
 
@@ -422,7 +422,7 @@ export class Backend extends EventEmitter<BackendEvents> {
         return this.#asks.complete(correlationId ?? '');
       case Action.ASK_FAILED: {
         const { message, reason } = JSON.parse(data) as { message: string; reason: string };
-        return void this.#asks.refused(correlationId ?? '', message, reason === 'timeout', count);
+        return void this.#asks.refused(correlationId ?? '', message, reason === 'timeout' || reason === 'lost' ? reason : 'refused', count);
       }
       case Action.NOT_A_BACKEND:
       case Action.INVALID_COMMAND: {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::{audience, published, recipients};
+use super::nodes::{OfNode, OfNodes, awaited_of, without_lost};
 use super::{Backends, Own, Source};
 use crate::address::SessionId;
 use crate::context::TurnContext;
@@ -39,6 +40,7 @@ const AWAITED_BYTES: usize = 16;
 const NO_CORRELATION: &str = r#"{"message":"the message needs a correlationId of 1 to 128 bytes, and an ask a timeout of at least 1 millisecond"}"#;
 const TOO_MANY_ASKS: &str = r#"{"message":"too many broadcasts or messages to backends wait for acknowledgements; wait for some of them, or raise limits.backend_asks_max"}"#;
 const TOO_MANY_ANSWERS: &str = r#"{"message":"the acknowledgements and messages that a backend has not confirmed take too much memory; ask fewer sessions at a time, or raise limits.backend_answers_bytes_max","reason":"limit"}"#;
+const NODE_LOST: &str = r#"{"message":"a node was lost before all of its clients and backends had answered","reason":"lost"}"#;
 const TIMED_OUT: &str = r#"{"message":"not all have answered in time","reason":"timeout"}"#;
 
 /// An ask by its backend and its number.
@@ -208,6 +210,17 @@ impl Asks {
         }
     }
 
+    /// Forgets the asks of the backends of a lost node.
+    pub(super) fn node_lost(&mut self, node: u16) {
+        let over = self
+            .asked
+            .iter()
+            .filter(|(_, asked)| asked.id.0.address.node == node);
+        for number in over.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.forget(number);
+        }
+    }
+
     fn forget(&mut self, number: u32) {
         if let Some(asked) = self.asked.remove(&number) {
             self.deadlines.remove(&(asked.until, number));
@@ -228,6 +241,10 @@ struct OwnAsk {
     answered: u32,
     /// Whether they answer.
     has_answers: bool,
+    /// The answers that shards of other nodes owe.
+    nodes: OfNodes,
+    /// Whether a node was lost before all had answered there.
+    is_partial: bool,
 }
 
 impl OwnAsk {
@@ -314,8 +331,28 @@ impl OwnAsks {
     /// Ends an ask after the last answer.
     fn end_if_complete(&mut self, number: u64) {
         let ask = self.waiting.get(&number);
-        if ask.is_some_and(OwnAsk::is_complete) {
-            self.end(number, None);
+        if let Some(ask) = ask.filter(|ask| ask.is_complete()) {
+            self.end(number, ask.is_partial.then_some(NODE_LOST));
+        }
+    }
+
+    /// The answers to an ask that the shards of another node owe.
+    pub(super) fn of_node(&mut self, number: u64, node: u16) -> Option<&mut OfNode> {
+        self.waiting.get_mut(&number)?.nodes.get_mut(&node)
+    }
+
+    /// Ends the waiting for the shards of a lost node. An ask fails behind the answers of the other nodes.
+    pub(super) fn node_lost(&mut self, node: u16) {
+        let numbers: Vec<u64> = self.waiting.keys().copied().collect();
+        for number in numbers {
+            if let Some(ask) = self.waiting.get_mut(&number)
+                && let Some(lost) = ask.nodes.remove(&node)
+            {
+                ask.shards = ask.shards.saturating_sub(lost.shards);
+                ask.answered = ask.answered.saturating_add(lost.asked);
+                ask.is_partial |= ask.has_answers && (lost.shards > 0 || lost.asked > 0);
+            }
+            self.end_if_complete(number);
         }
     }
 }
@@ -365,7 +402,7 @@ impl Backends {
         if !is_free {
             return Err(TOO_MANY_ASKS);
         }
-        let shards = audience(turn, message.is_local);
+        let shards = without_lost(turn, audience(turn, message.is_local));
         let time = match message.timeout {
             0 => UNANSWERED_TIME,
             timeout => Duration::from_millis(timeout.into()),
@@ -377,6 +414,8 @@ impl Backends {
             asked: 0,
             answered: 0,
             has_answers,
+            nodes: awaited_of(turn, &shards),
+            is_partial: false,
         });
         for shard in shards {
             let entry = BackendEntry::Ask {

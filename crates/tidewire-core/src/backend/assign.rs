@@ -24,6 +24,12 @@ const INVALID_NAMESPACE: &str = r#"{"message":"Invalid namespace"}"#;
 /// namespace may name it to a client over another connection than the backend's, and the client may then be faster.
 const UNKNOWN_NAMESPACE_WAIT: Duration = Duration::from_millis(500);
 
+/// The sessions above which a backend of this node has far more than one of another node with `load` sessions. A hop to another node costs
+/// each message about as much as its handling in the server, and the numbers are an eighth old.
+fn far_above(load: usize) -> usize {
+    load + load / 2 + 32
+}
+
 /// The backend for a session.
 enum Choice {
     /// By its index.
@@ -109,13 +115,21 @@ impl Backends {
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
         namespaces: Vec<Name>,
+        sessions: usize,
     ) {
         match self.find(backend) {
-            Some(known) => known.namespaces = namespaces,
+            Some(known) => {
+                known.others = sessions.saturating_sub(known.sessions);
+                if known.namespaces == namespaces {
+                    return;
+                }
+                known.namespaces = namespaces;
+            }
             None => self.known.push(Known {
                 backend,
                 namespaces,
                 sessions: 0,
+                others: sessions,
                 posted: 0,
                 unconfirmed: Default::default(),
                 bytes: 0,
@@ -129,8 +143,8 @@ impl Backends {
         self.assign(turn);
     }
 
-    /// Sends the backends of this shard the number of all backends of the node.
-    fn announce_count<E: Effects>(&self, turn: &mut TurnContext<'_, E>) {
+    /// Sends the backends of this shard the number of all backends.
+    pub(super) fn announce_count<E: Effects>(&self, turn: &mut TurnContext<'_, E>) {
         let count = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
         for backend in self.own.keys() {
             let backends = Backend {
@@ -167,19 +181,28 @@ impl Backends {
         }
     }
 
-    /// The backend with the fewest sessions. Shards with equal numbers begin with different ones.
+    /// The backend with the fewest sessions, of this node unless one of another node has far fewer. Shards with equal numbers begin with
+    /// different ones.
     fn choose<E: Effects>(&self, turn: &TurnContext<'_, E>, namespace: &str) -> Choice {
         let first = usize::from(turn.shard.address.shard) % self.known.len().max(1);
         let serving = || {
             let known = self.known.iter().enumerate();
             known.filter(|(_, known)| known.serves(namespace))
         };
-        let available = serving().filter(|(_, known)| known.is_available(turn));
-        let fewest = available.min_by_key(|(index, known)| {
+        let available = || serving().filter(|(_, known)| known.is_available(turn));
+        let order = |(index, known): &(usize, &Known)| {
             let distance = (index + self.known.len() - first) % self.known.len();
-            (known.sessions, distance)
-        });
-        if let Some((index, _)) = fewest {
+            (known.load(), known.sessions, distance)
+        };
+        let node = turn.shard.address.node;
+        let near = available().filter(|(_, known)| known.backend.address.node == node);
+        let fewest = match (near.min_by_key(order), available().min_by_key(order)) {
+            (Some((_, near)), Some((index, any))) if near.load() > far_above(any.load()) => {
+                Some(index)
+            }
+            (near, any) => near.or(any).map(|(index, _)| index),
+        };
+        if let Some(index) = fewest {
             return Choice::Backend(index);
         }
         let mut lost = self.lost.iter().flat_map(|(_, namespaces)| namespaces);
@@ -258,7 +281,7 @@ impl Backends {
         }
     }
 
-    /// Handles the end of a backend, which was sent `sent` messages of this shard. Its sessions wait for another one.
+    /// Handles the end of a backend, which was sent `sent` messages of this shard, or maybe all. Its sessions wait for another one.
     pub(super) fn lost<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::ask;
 use super::assign::refuse;
+use super::nodes::LEVEL;
 use super::{Backends, Source, backed_mut, shards_of_node};
 use crate::address::{Address, SessionId};
 use crate::attachments::Attachments;
@@ -40,7 +41,7 @@ const NOT_CONFIGURED: &str =
     r#"{"message":"a namespace is not in backend.namespaces; add it there, or do not serve it"}"#;
 const NOT_SERVING: &str = r#"{"message":"events come again in namespaces that the backend serves: send SERVE first, then at most 1,000 names"}"#;
 const NOT_SERVED: &str = r#"{"message":"the backend does not serve the namespace"}"#;
-const NO_SESSION: &str = r#"{"message":"the message needs a session of this node"}"#;
+const NO_SESSION: &str = r#"{"message":"the message needs a session"}"#;
 const NO_KIND: &str = r#"{"message":"only sessions and the server send such messages"}"#;
 const NO_DATA: &str =
     r#"{"message":"the data are missing, not of the required form, or too large"}"#;
@@ -162,11 +163,15 @@ impl Backends {
             | BackendKind::InvalidCommand
             | BackendKind::AskFailed => return Err(NO_KIND),
         }
-        let shards = shards_of_node(turn);
-        let session = message.session.filter(|it| shards.contains(&it.address));
-        let Some(session) = session else {
-            return Err(NO_SESSION);
-        };
+        let session = message.session.ok_or(NO_SESSION)?;
+        // A session of a lost node has ended.
+        if !turn.shard.shards.contains(&session.address) {
+            return Ok(());
+        }
+        if let Some(own) = self.own.get_mut(&id) {
+            own.note_command(message.kind, session);
+            own.announce_load(turn, id);
+        }
         let command = BackendEntry::Command {
             backend: id,
             message: Box::new(OwnedBackend::of(message)),
@@ -192,15 +197,9 @@ impl Backends {
         if !names.iter().all(is_configured) {
             return Err(NOT_CONFIGURED);
         }
-        let namespaces: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
-        self.own.entry(id).or_default().namespaces = namespaces.clone();
-        for shard in shards_of_node(turn) {
-            let serve = BackendEntry::Serve {
-                backend: id,
-                namespaces: namespaces.clone(),
-            };
-            turn.post(shard, Entry::Backend(serve));
-        }
+        let own = self.own.entry(id).or_default();
+        own.namespaces = names.iter().map(|name| Name::from(*name)).collect();
+        own.announce(turn, id);
         let served = Backend {
             correlation: message.correlation,
             ..Backend::new(BackendKind::Served)
@@ -216,23 +215,19 @@ impl Backends {
         id: SessionId,
         message: &Backend<'_>,
     ) -> Result<(), &'static str> {
-        let is_serving = self
-            .own
-            .get(&id)
-            .is_some_and(|own| !own.namespaces.is_empty());
+        let own = self.own.get_mut(&id);
+        let own = own.filter(|own| !own.namespaces.is_empty());
         let names = &message.names;
         let are_names = names.iter().all(|name| turn.shard.is_name(name));
-        if !is_serving || names.len() > NAMESPACES_MAX || !are_names {
+        let (Some(own), true) = (own, names.len() <= NAMESPACES_MAX && are_names) else {
             return Err(NOT_SERVING);
-        }
-        let namespaces: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
-        for shard in shards_of_node(turn) {
-            let again = BackendEntry::DeliverAgain {
-                backend: id,
-                namespaces: namespaces.clone(),
-            };
-            turn.post(shard, Entry::Backend(again));
-        }
+        };
+        own.again = names.iter().map(|name| Name::from(*name)).collect();
+        let again = BackendEntry::DeliverAgain {
+            backend: id,
+            namespaces: own.again.clone(),
+        };
+        turn.post_all(&Entry::Backend(again));
         Ok(())
     }
 
@@ -268,6 +263,7 @@ impl Backends {
                     turn.post(shard, Entry::Backend(confirmed));
                 }
                 Source::Asks => self.answers_confirmed(turn, id, count),
+                Source::Lost => {}
             }
         }
         match left {
@@ -326,6 +322,7 @@ impl Backends {
             names,
             except: events(&message.except),
             name: None,
+            only: message.is_local.then_some(id),
             ..OwnedBackend::of(message)
         }))
     }
@@ -396,11 +393,20 @@ impl Backends {
     }
 }
 
-/// The shards whose sessions get a broadcast.
+/// The shards whose sessions get a broadcast. A node that does not know backends of other nodes has no sessions of this one.
 pub(super) fn audience<E>(turn: &TurnContext<'_, E>, is_local: bool) -> Vec<Address> {
-    match is_local {
+    match is_local && turn.shard.level < LEVEL {
         true => shards_of_node(turn),
         false => turn.shard.shards().collect(),
+    }
+}
+
+/// Whether a member of a room is among the sessions for a broadcast.
+fn is_among<E>(turn: &TurnContext<'_, E>, id: SessionId, only: SessionId) -> bool {
+    let state = turn.sessions.find(id).and_then(|it| it.state.as_ref());
+    match state.and_then(|with| with.backed.as_deref()) {
+        Some(backed) => backed.backend == Some(only),
+        None => id.address.node == only.address.node,
     }
 }
 
@@ -461,7 +467,7 @@ fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, event: &str) {
 
 /// Delivers a broadcast to the sessions of this shard: each gets it once, whatever rooms it is in.
 pub(crate) fn broadcast<E: Effects>(turn: &mut TurnContext<'_, E>, message: &OwnedBackend) {
-    if let ([name], []) = (&message.names[..], &message.except[..]) {
+    if let ([name], [], None) = (&message.names[..], &message.except[..], message.only) {
         return event::deliver(turn, published(message, name), message.session);
     }
     for (name, recipients) in recipients(turn, message) {
@@ -498,7 +504,8 @@ pub(super) fn recipients<E: Effects>(
     let of_room = |name: &Name| {
         let mut recipients = members(name);
         turn.shard.count_work(recipients.len() * RECIPIENT_WORK);
-        recipients.retain(|id| done.insert(*id));
+        let is_among = |id| message.only.is_none_or(|only| is_among(turn, id, only));
+        recipients.retain(|id| done.insert(*id) && is_among(*id));
         (name.clone(), recipients)
     };
     message.names.iter().map(of_room).collect()

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{Backends, backed_mut, shards_of_node};
+use super::nodes::{OfNodes, awaited_of, without_lost};
+use super::{Backends, Own, backed_mut};
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::Effects;
@@ -19,6 +20,31 @@ pub(super) struct HandOver {
     correlation: Option<Box<str>>,
     /// The shards that may still post sessions.
     awaited: usize,
+    /// The shards of other nodes among them.
+    pub(super) nodes: OfNodes,
+}
+
+impl Own {
+    /// Notes that some shards post no further sessions for the backend. The answer follows the last of them.
+    pub(super) fn shards_stopped<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+        count: impl FnOnce(&mut HandOver) -> usize,
+    ) {
+        let Some(hand_over) = self.hand_over.as_mut().filter(|it| it.awaited > 0) else {
+            return;
+        };
+        hand_over.awaited = hand_over.awaited.saturating_sub(count(hand_over));
+        if hand_over.awaited > 0 {
+            return;
+        }
+        let handed_over = Backend {
+            correlation: hand_over.correlation.as_deref(),
+            ..Backend::new(BackendKind::HandedOver)
+        };
+        turn.send(backend, &Message::Backend(Box::new(handed_over)));
+    }
 }
 
 impl Backends {
@@ -32,10 +58,11 @@ impl Backends {
         let own = self.own.get_mut(&id);
         let own = own.filter(|own| own.hand_over.is_none() && !own.namespaces.is_empty());
         let own = own.ok_or(NOTHING_TO_HAND_OVER)?;
-        let shards = shards_of_node(turn);
+        let shards = without_lost(turn, turn.shard.shards().collect());
         own.hand_over = Some(HandOver {
             correlation: message.correlation.map(Box::from),
             awaited: shards.len(),
+            nodes: awaited_of(turn, &shards),
         });
         for shard in shards {
             let hand_over = BackendEntry::HandOver { backend: id };
@@ -63,19 +90,9 @@ impl Backends {
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
     ) {
-        let own = self.own.get_mut(&backend);
-        let Some(hand_over) = own.and_then(|own| own.hand_over.as_mut()) else {
-            return;
-        };
-        hand_over.awaited -= 1;
-        if hand_over.awaited > 0 {
-            return;
+        if let Some(own) = self.own.get_mut(&backend) {
+            own.shards_stopped(turn, backend, |_| 1);
         }
-        let handed_over = Backend {
-            correlation: hand_over.correlation.as_deref(),
-            ..Backend::new(BackendKind::HandedOver)
-        };
-        turn.send(backend, &Message::Backend(Box::new(handed_over)));
     }
 
     /// Whether a backend of this shard ends soon.

@@ -1,10 +1,10 @@
 //! Backends: programs with application logic, which serve the sessions of namespaces (`spec/backend.md`, decision 0113).
 //!
-//! A backend is a session with the right of [`Principal::is_backend`]. Every shard of its node knows which namespaces it serves. The shard of
-//! a session assigns it to one of them (`assign.rs`), posts its messages to the shard of the backend, and keeps a copy of each until the
+//! A backend is a session with the right of [`Principal::is_backend`]. Every shard of every node knows which namespaces it serves. The shard
+//! of a session assigns it to one of them (`assign.rs`), posts its messages to the shard of the backend, and keeps a copy of each until the
 //! backend has confirmed it. So a shard has at most [`Limits::backend_messages_max`] of them for each backend, and knows after the loss of
 //! the backend which it was not sent: the next backend gets these. `command.rs` has the other direction, `ask.rs` the broadcasts that
-//! sessions answer, `tell.rs` the messages between backends, and `hand_over.rs` the planned end of a backend.
+//! sessions answer, `tell.rs` the messages between backends, `hand_over.rs` the planned end of a backend, and `nodes.rs` the loss of a node.
 //!
 //! All messages are entries, also if the shards are the same. So the commands of a backend take effect in the order sent.
 //!
@@ -15,9 +15,10 @@ mod ask;
 mod assign;
 mod command;
 mod hand_over;
+mod nodes;
 mod tell;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
@@ -37,13 +38,15 @@ use hand_over::HandOver;
 
 pub(crate) use command::broadcast;
 
-/// A backend of the node.
+/// A backend of any node.
 #[derive(Debug)]
 struct Known {
     backend: SessionId,
     namespaces: Vec<Name>,
     /// The sessions of this shard that it serves.
     sessions: usize,
+    /// The sessions of the other shards, as of its last announcement.
+    others: usize,
     /// Messages that this shard has posted for it.
     posted: u64,
     /// Those that it has not confirmed, in order, and when they were posted.
@@ -63,6 +66,11 @@ struct Known {
 impl Known {
     fn serves(&self, namespace: &str) -> bool {
         self.namespaces.iter().any(|it| covers(it, namespace))
+    }
+
+    /// The sessions that it serves, about.
+    fn load(&self) -> usize {
+        self.sessions + self.others
     }
 
     fn has_room<E>(&self, turn: &TurnContext<'_, E>) -> bool {
@@ -108,6 +116,12 @@ impl Known {
 #[derive(Debug, Default)]
 struct Own {
     namespaces: Vec<Name>,
+    /// The namespaces whose unconfirmed events come again.
+    again: Vec<Name>,
+    /// The sessions that it serves, as far as it was sent them.
+    sessions: BTreeSet<SessionId>,
+    /// The number of them that the shards know.
+    announced: usize,
     /// The number of messages of each shard that it was sent.
     sent: BTreeMap<Address, u64>,
     /// The sources of the messages that it has not confirmed, in order.
@@ -135,11 +149,13 @@ impl Own {
 enum Source {
     /// A shard, which has a copy of it.
     Shard(Address),
+    /// A shard of a lost node.
+    Lost,
     /// The asks of the backend.
     Asks,
 }
 
-/// The backends of a node, as one of its shards sees them.
+/// The backends of all nodes, as one shard sees them.
 #[derive(Debug)]
 pub(crate) struct Backends {
     known: Vec<Known>,
@@ -158,7 +174,7 @@ pub(crate) struct Backends {
     counts: BackendCounts,
 }
 
-/// Numbers of the backends of a node, as one of its shards has them.
+/// Numbers of backends, as one shard has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendCounts {
     /// Backends that are connected to this shard.
@@ -294,7 +310,8 @@ impl Backends {
             BackendEntry::Serve {
                 backend,
                 namespaces,
-            } => self.serving(turn, backend, namespaces),
+                sessions,
+            } => self.serving(turn, backend, namespaces, sessions as usize),
             BackendEntry::Lost { backend, sent } => self.lost(turn, backend, sent),
             BackendEntry::Notice {
                 backend,
@@ -346,7 +363,7 @@ impl Backends {
         session: &mut Session,
     ) {
         if let Some(own) = self.own.remove(&id) {
-            for shard in shards_of_node(turn) {
+            for shard in turn.shard.shards() {
                 let sent = own.sent.get(&shard).copied().unwrap_or_default();
                 let lost = BackendEntry::Lost { backend: id, sent };
                 turn.post(shard, Entry::Backend(lost));
@@ -418,6 +435,8 @@ impl Backends {
         *own.sent.entry(from).or_default() += 1;
         own.note_sent(Source::Shard(from));
         turn.send(backend, &Message::Backend(Box::new(message.message())));
+        own.note_session(message);
+        own.announce_load(turn, backend);
     }
 }
 

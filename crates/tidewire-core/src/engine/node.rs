@@ -44,6 +44,7 @@ impl Shard {
     ) {
         if self.state.awaited.is_linked(from.node, birth) {
             self.state.awaited.answered(from, &entry);
+            self.backends.linked(from, &entry);
             self.entry(now, entry, out);
         }
     }
@@ -69,6 +70,7 @@ impl Shard {
         self.histories.node_lost(turn, node);
         self.rpcs.node_lost(turn, node);
         self.listens.node_lost(turn, node);
+        self.backends.node_lost(turn, node);
         self.user_rates.node_lost(node);
         self.state.local.extend(refusals);
         // A member of the view may still serve its clients: a change is settled without it when a view without it is adopted.

@@ -70,6 +70,7 @@ impl Shard {
             }
         }
         let known = std::mem::take(&mut self.state.context.shards);
+        let level = self.state.context.level;
         self.state.context.adopt(view);
         self.barrier.adopt(&self.state.context.shards);
         self.handover
@@ -89,6 +90,7 @@ impl Shard {
         let turn = &mut self.state.turn(now, out);
         self.queries.view_changed(turn);
         scope::view_changed(turn);
+        self.backends.level_changed(turn, level);
         self.examine_waiting(now, out);
         self.tell_self(now, out);
         self.note_reauthorized();
@@ -133,6 +135,7 @@ impl Shard {
         let own = self.state.context.address;
         let introduced = self.listens.introduced(own);
         entries.extend(introduced.into_iter().map(Entry::Listening));
+        entries.extend(self.backends.introduced(self.state.context.level));
         let mut turn = self.state.turn(now, out);
         for shard in shards {
             for entry in &entries {

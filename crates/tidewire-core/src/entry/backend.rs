@@ -10,14 +10,16 @@ use crate::text::{Name, Payload};
 /// Messages about backends, between shards.
 #[derive(Clone, Debug)]
 pub enum BackendEntry {
-    /// To every shard of the node: a backend serves these namespaces, and no others.
+    /// To every shard: a backend serves these namespaces, and no others. It is posted again when the number of sessions has changed much.
     Serve {
         /// The backend.
         backend: SessionId,
         /// Namespaces; a `*` at the end matches any text.
         namespaces: Vec<Name>,
+        /// The sessions of all shards that it serves.
+        sessions: u32,
     },
-    /// To every shard of the node: the backend has ended.
+    /// To every shard: the backend has ended.
     Lost {
         /// The backend.
         backend: SessionId,
@@ -87,14 +89,14 @@ pub enum BackendEntry {
         /// The ask. Without one, all of the backend.
         ask: Option<u64>,
     },
-    /// To every shard of the node: events that the backend is sent and does not confirm come again, if they are of these namespaces.
+    /// To every shard: events that the backend is sent and does not confirm come again, if they are of these namespaces.
     DeliverAgain {
         /// The backend.
         backend: SessionId,
         /// Namespaces; a `*` at the end matches any text.
         namespaces: Vec<Name>,
     },
-    /// To every shard of the node: the backend ends soon, and gets no further sessions.
+    /// To every shard: the backend ends soon, and gets no further sessions.
     HandOver {
         /// The backend.
         backend: SessionId,
@@ -127,6 +129,8 @@ pub struct OwnedBackend {
     pub attachments: Option<Attachments>,
     /// A number. Of an event, the number of lost backends that it was sent to.
     pub count: u32,
+    /// The backend whose sessions alone get a broadcast or an ask, with the members of the rooms on its node that no backend serves.
+    pub only: Option<SessionId>,
 }
 
 impl OwnedBackend {
@@ -150,6 +154,7 @@ impl OwnedBackend {
             except: names(&message.except),
             attachments: message.attachments.clone(),
             count: message.count,
+            only: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! A node of few shards without sockets. Posts arrive at once, interest is visible at once, logins are accepted, and the store
+//! A node of few shards, or several nodes, without sockets. Posts arrive at once, interest is visible at once, logins are accepted, and the store
 //! answers when the test lets it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,7 +24,7 @@ use tidewire_core::quota::QuotaChange;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
-use tidewire_core::slot::{ClusterKey, SlotTable};
+use tidewire_core::slot::{ClusterKey, Member, SlotTable};
 use tidewire_core::store::{
     Incarnation, IndexEnd, IndexEntry, IndexPart, IndexRead, Loaded, Opened, ScanPage, StoreChange,
     StoreError, StoreWrite, StoredRecord, Version, View, Written,
@@ -102,8 +102,9 @@ pub type Seen = Vec<String>;
 struct World {
     /// One log for all formats; an offset is the number of a message.
     log: Vec<String>,
-    posts: VecDeque<(Address, Entry)>,
-    publications: Vec<(Address, Entry)>,
+    /// Entries with the shards that have posted them and that get them.
+    posts: VecDeque<(Address, Address, Entry)>,
+    publications: Vec<(Address, Address, Entry)>,
     interest: Option<u64>,
     store: VecDeque<StoreRequest>,
     logins: Vec<AuthRequest>,
@@ -116,10 +117,30 @@ struct World {
     hops: usize,
     /// Records that the engine loaded from the stores.
     loads: Vec<Name>,
+    /// The number of all shards, and the number for each node.
     shards: u16,
+    node_shards: u16,
     own_address: Option<Address>,
     /// The patterns of events that shards have subscribers of.
     patterns: BTreeSet<(u16, String)>,
+}
+
+impl World {
+    /// The address of a shard, from its index among the shards of all nodes.
+    fn address(&self, index: u16) -> Address {
+        Address {
+            node: index / self.node_shards,
+            shard: index % self.node_shards,
+        }
+    }
+
+    fn index(&self, address: Address) -> u16 {
+        address.node * self.node_shards + address.shard
+    }
+
+    fn own(&self) -> Address {
+        self.own_address.expect("a shard posts")
+    }
 }
 
 impl Effects for World {
@@ -134,25 +155,22 @@ impl Effects for World {
 
     fn post(&mut self, to: Address, entry: Entry) {
         self.hops += 1;
-        self.posts.push_back((to, entry));
+        self.posts.push_back((self.own(), to, entry));
     }
 
     fn publish(&mut self, _topic: InterestTopic, _name: &str, entry: impl Fn() -> Entry) {
         // Every shard has interest here; a shard without subscribers drops the publication.
         for shard in 0..self.shards {
-            let to = Address { node: 0, shard };
+            let to = self.address(shard);
             if Some(to) != self.own_address {
-                self.publications.push((to, entry()));
+                self.publications.push((self.own(), to, entry()));
             }
         }
     }
 
     fn visit_pattern_shards(&self, event: &str, mut visit: impl FnMut(Address)) {
         for (shard, pattern) in &self.patterns {
-            let address = Address {
-                node: 0,
-                shard: *shard,
-            };
+            let address = self.address(*shard);
             if Some(address) != self.own_address && event_pattern::matches(pattern, event) {
                 visit(address);
             }
@@ -163,7 +181,7 @@ impl Effects for World {
         if change.topic == InterestTopic::EventPattern
             && let Some(own) = self.own_address
         {
-            let key = (own.shard, change.name.to_string());
+            let key = (self.index(own), change.name.to_string());
             let is_changed = match change.wanted {
                 true => self.patterns.insert(key),
                 false => self.patterns.remove(&key),
@@ -229,6 +247,10 @@ pub struct Node {
     next_session: u32,
     /// The number of the last change of rights.
     changes: u64,
+    /// The births of the nodes, 0 for a lost one.
+    births: Vec<u64>,
+    /// The version of the protocol between nodes.
+    level: u16,
     /// Whether the stores leave requests unanswered, until the test lets them answer.
     pub store_hangs: bool,
     unanswered: Vec<(u16, StoreRequest)>,
@@ -278,11 +300,60 @@ impl Node {
         permission: Arc<dyn Permission>,
         openings: u64,
     ) -> Self {
-        let shards: Vec<Shard> = (0..shards)
-            .map(|shard| {
+        Self::of((1, shards), settings, permission, openings)
+    }
+
+    /// Creates nodes that allow every operation, with a view of all in which they have no links yet. Methods with the number of a shard count
+    /// the shards of all nodes.
+    pub fn cluster(nodes: u16, shards: u16, settings: Settings, level: u16) -> Self {
+        let mut cluster = Self::of((nodes, shards), settings, Arc::new(AllowAll), 0);
+        cluster.adopt_of_level(1, level);
+        cluster
+    }
+
+    /// Links all nodes.
+    pub fn link(&mut self) {
+        let nodes = self.births.len() as u16;
+        for shard in 0..self.world.shards {
+            let address = self.world.address(shard);
+            self.world.own_address = Some(address);
+            for node in (0..nodes).filter(|node| *node != address.node) {
+                let birth = self.births[usize::from(node)];
+                let engine = &mut self.shards[usize::from(shard)];
+                let joined = engine.node_joined(self.now, node, birth, &mut self.world);
+                joined.expect("the node is new");
+            }
+        }
+        self.settle();
+    }
+
+    /// All nodes adopt a view in which they speak this version of the protocol between nodes.
+    pub fn adopt_of_level(&mut self, number: u64, level: u16) {
+        self.level = level;
+        let nodes: Vec<u16> = (0..self.births.len() as u16).collect();
+        self.adopt_view(number, &nodes, "");
+    }
+
+    fn of(
+        (nodes, node_shards): (u16, u16),
+        settings: Settings,
+        permission: Arc<dyn Permission>,
+        openings: u64,
+    ) -> Self {
+        let members = (0..nodes).map(|node| Member {
+            node,
+            shard_count: node_shards,
+            weight: 1,
+        });
+        let slots = Arc::new(SlotTable::new(&KEY, members.collect()));
+        let shards: Vec<Shard> = (0..nodes * node_shards)
+            .map(|index| {
                 Shard::new(ShardConfig {
-                    address: Address { node: 0, shard },
-                    slots: Arc::new(SlotTable::of_one_node(&KEY, shards)),
+                    address: Address {
+                        node: index / node_shards,
+                        shard: index % node_shards,
+                    },
+                    slots: Arc::clone(&slots),
                     settings: settings.clone(),
                     permission: permission.clone(),
                     seed: 7,
@@ -294,6 +365,7 @@ impl Node {
             .collect();
         let world = World {
             shards: shards.len() as u16,
+            node_shards,
             ..World::default()
         };
         let now = Now {
@@ -311,6 +383,8 @@ impl Node {
             seen: BTreeMap::new(),
             next_session: 0,
             changes: 0,
+            births: vec![1; usize::from(nodes)],
+            level: 6,
             store_hangs: false,
             unanswered: Vec::new(),
             commits_fail: false,
@@ -332,7 +406,7 @@ impl Node {
     /// Connects a peer; if `coalesces` is given, it logs in at once.
     pub fn open(&mut self, shard: u16, coalesces: Option<bool>) -> SessionId {
         let session = SessionId {
-            address: Address { node: 0, shard },
+            address: self.world.address(shard),
             index: self.next_session,
             generation: 0,
         };
@@ -387,12 +461,12 @@ impl Node {
 
     /// Sets the origin (address) of a session.
     pub fn set_origin(&mut self, session: SessionId, origin: u16) {
-        self.shards[usize::from(session.address.shard)].set_origin(session, origin);
+        self.shards[usize::from(self.world.index(session.address))].set_origin(session, origin);
     }
 
     /// Passes a message of a session to its shard and runs all that follows.
     pub fn send(&mut self, session: SessionId, message: &Message<'_>) {
-        let shard = session.address.shard;
+        let shard = self.world.index(session.address);
         loop {
             self.world.own_address = Some(session.address);
             let flow = self.shards[usize::from(shard)].message(
@@ -420,7 +494,7 @@ impl Node {
     pub fn offer(&mut self, session: SessionId, message: &Message<'_>) -> bool {
         self.world.resumed.retain(|resumed| *resumed != session);
         self.world.own_address = Some(session.address);
-        let shard = &mut self.shards[usize::from(session.address.shard)];
+        let shard = &mut self.shards[usize::from(self.world.index(session.address))];
         let flow = shard.message(self.now, session, message, &mut self.world);
         self.settle();
         flow == Flow::Taken
@@ -433,7 +507,7 @@ impl Node {
 
     /// Whether an ended session still holds something.
     pub fn is_leaving(&self, session: SessionId) -> bool {
-        self.shards[usize::from(session.address.shard)].is_leaving(session)
+        self.shards[usize::from(self.world.index(session.address))].is_leaving(session)
     }
 
     /// Sends a message and returns the session's messages since the last call.
@@ -455,7 +529,7 @@ impl Node {
             until,
             refuse,
         };
-        self.input(session.address.shard, delay);
+        self.input(self.world.index(session.address), delay);
     }
 
     /// Connects a peer that requests to be served by backends.
@@ -472,34 +546,46 @@ impl Node {
             namespace: namespace.into(),
             handshake: Payload::from_checked(r#"{"auth":{}}"#),
         };
-        self.input(session.address.shard, backed);
+        self.input(self.world.index(session.address), backed);
     }
 
     /// The peer ends a session.
     pub fn leave(&mut self, session: SessionId) {
-        self.input(session.address.shard, Input::Left { session });
+        self.input(self.world.index(session.address), Input::Left { session });
         self.close(session);
     }
 
     /// Takes the transport of a session away.
     pub fn detach(&mut self, session: SessionId) {
-        self.input(session.address.shard, Input::Detached { session });
+        self.input(
+            self.world.index(session.address),
+            Input::Detached { session },
+        );
     }
 
     /// Gives a detached session a transport.
     pub fn attach(&mut self, session: SessionId) {
-        self.input(session.address.shard, Input::Attached { session });
+        self.input(
+            self.world.index(session.address),
+            Input::Attached { session },
+        );
     }
 
     /// Reports that a session lags.
     pub fn lag(&mut self, session: SessionId) {
-        self.input(session.address.shard, Input::Lagging { session });
+        self.input(
+            self.world.index(session.address),
+            Input::Lagging { session },
+        );
     }
 
     /// Reports that a session has read its backlog.
     pub fn drained(&mut self, session: SessionId) {
         self.world.awaited.remove(&session);
-        self.input(session.address.shard, Input::Drained { session });
+        self.input(
+            self.world.index(session.address),
+            Input::Drained { session },
+        );
     }
 
     /// Begins a turn on every shard, and lets every session read its backlog. Returns whether a shard has more work at once.
@@ -515,7 +601,7 @@ impl Node {
     /// Begins a turn on every shard; no session reads.
     pub fn begin_turns(&mut self) {
         for shard in 0..self.world.shards {
-            self.world.own_address = Some(Address { node: 0, shard });
+            self.world.own_address = Some(self.world.address(shard));
             self.shards[usize::from(shard)].begin_turn(self.now, &mut self.world);
             self.settle();
         }
@@ -534,8 +620,8 @@ impl Node {
 
     /// Delivers the last one of the posts that were held back, and holds the others.
     pub fn release_last_post(&mut self) {
-        let (to, entry) = self.world.posts.pop_back().expect("a post");
-        self.give(to.shard, Input::Entry(entry));
+        let (from, to, entry) = self.world.posts.pop_back().expect("a post");
+        self.deliver(from, to, entry);
     }
 
     /// Whether the engine waits until this session has read its backlog.
@@ -556,7 +642,7 @@ impl Node {
 
     /// Ends a connection.
     pub fn close(&mut self, session: SessionId) {
-        self.input(session.address.shard, Input::Closed { session });
+        self.input(self.world.index(session.address), Input::Closed { session });
     }
 
     /// Lets time pass.
@@ -652,7 +738,7 @@ impl Node {
 
     /// Bytes that the shard keeps for a session.
     pub fn kept_for(&self, session: SessionId) -> usize {
-        self.shards[usize::from(session.address.shard)].kept_for(session.index)
+        self.shards[usize::from(self.world.index(session.address))].kept_for(session.index)
     }
 
     /// Sets the room that the node's memory budget leaves to a shard.
@@ -689,32 +775,58 @@ impl Node {
 
     /// Adopts a view of this node alone, made while its store had this generation.
     pub fn adopt(&mut self, number: u64, generation: &str) {
-        let profile = Profile {
-            shard_count: self.world.shards,
-            ..Profile::default()
-        };
-        let id = MemberId { node: 0, birth: 1 };
-        let view = StoredView {
-            number: View(number),
-            key: Some(KEY),
-            level: 1,
-            members: vec![ViewMember::active(id, profile)],
-            epochs: SlotEpochs::all(Epoch(1)),
-            generation: Generation(generation.into()),
-        };
-        let view = ClusterView::of(&view).expect("the node owns slots");
-        for (shard, engine) in self.shards.iter_mut().enumerate() {
-            let address = Address {
-                node: 0,
-                shard: shard as u16,
-            };
-            self.world.own_address = Some(address);
-            engine.adopt(self.now, &view, &mut self.world);
-        }
-        self.settle();
+        self.adopt_view(number, &[0], generation);
         for shard in &self.shards {
             assert_eq!(shard.handed_over(), View(number));
         }
+    }
+
+    /// The shards of these nodes adopt a view of them.
+    fn adopt_view(&mut self, number: u64, nodes: &[u16], generation: &str) {
+        let profile = Profile {
+            shard_count: self.world.node_shards,
+            ..Profile::default()
+        };
+        let members = nodes.iter().map(|node| {
+            let birth = self.births[usize::from(*node)];
+            ViewMember::active(MemberId { node: *node, birth }, profile.clone())
+        });
+        let view = StoredView {
+            number: View(number),
+            key: Some(KEY),
+            level: self.level,
+            members: members.collect(),
+            epochs: SlotEpochs::all(Epoch(1)),
+            generation: Generation(generation.into()),
+        };
+        let view = ClusterView::of(&view).expect("the nodes own slots");
+        for shard in 0..self.world.shards {
+            let address = self.world.address(shard);
+            if nodes.contains(&address.node) {
+                self.world.own_address = Some(address);
+                self.shards[usize::from(shard)].adopt(self.now, &view, &mut self.world);
+            }
+        }
+        self.settle();
+    }
+
+    /// A node is lost with the entries of its shards that have not arrived.
+    pub fn lose_node(&mut self, node: u16) {
+        self.births[usize::from(node)] = 0;
+        let is_of = |address: &Address| address.node == node;
+        self.world
+            .posts
+            .retain(|(from, to, _)| !is_of(from) && !is_of(to));
+        for shard in 0..self.world.shards {
+            if self.is_live(shard) {
+                self.give(shard, Input::NodeLost { node });
+            }
+        }
+        self.settle();
+    }
+
+    fn is_live(&self, shard: u16) -> bool {
+        self.births[usize::from(self.world.address(shard).node)] > 0
     }
 
     /// Takes over the stores and the time of another node, whose shards are gone.
@@ -761,6 +873,20 @@ impl Node {
         self.stored[self.routes.find(name).index()].get(name)
     }
 
+    /// Delivers an entry of a shard to another one. Lost nodes get none.
+    fn deliver(&mut self, from: Address, to: Address, entry: Entry) {
+        let index = self.world.index(to);
+        if !self.is_live(index) || self.births[usize::from(from.node)] == 0 {
+            return;
+        }
+        let birth = self.births[usize::from(from.node)];
+        let input = match from.node == to.node {
+            true => Input::Entry(entry),
+            false => Input::Linked { from, birth, entry },
+        };
+        self.give(index, input);
+    }
+
     /// Delivers an entry that no shard has posted.
     pub fn forge(&mut self, to: u16, entry: Entry) {
         self.input(to, Input::Entry(entry));
@@ -772,7 +898,7 @@ impl Node {
     }
 
     fn give(&mut self, shard: u16, input: Input) {
-        self.world.own_address = Some(Address { node: 0, shard });
+        self.world.own_address = Some(self.world.address(shard));
         self.shards[usize::from(shard)].handle(self.now, input, &mut self.world);
         if let Some(up_to) = self.world.interest.take() {
             self.shards[usize::from(shard)].handle(
@@ -801,7 +927,7 @@ impl Node {
                 let shard = self
                     .world
                     .own_address
-                    .map_or(shard, |address| address.shard);
+                    .map_or(shard, |address| self.world.index(address));
                 self.give(shard, Input::InterestVisible { up_to });
             }
         }
@@ -810,9 +936,9 @@ impl Node {
                 .posts
                 .extend(std::mem::take(&mut self.world.publications));
             if !self.holds_posts
-                && let Some((to, entry)) = self.world.posts.pop_front()
+                && let Some((from, to, entry)) = self.world.posts.pop_front()
             {
-                self.give(to.shard, Input::Entry(entry));
+                self.deliver(from, to, entry);
                 continue;
             }
             if let Some(login) = self.world.logins.pop() {
@@ -827,16 +953,17 @@ impl Node {
                         until,
                         refuse,
                     };
-                    self.give(session.address.shard, delay);
+                    self.give(self.world.index(session.address), delay);
                 }
                 self.give(
-                    session.address.shard,
+                    self.world.index(session.address),
                     Input::Auth(AuthCompletion { session, outcome }),
                 );
                 continue;
             }
             let mut asked = false;
             for shard in 0..self.world.shards {
+                self.world.own_address = Some(self.world.address(shard));
                 self.shards[usize::from(shard)].end_turn(self.now, &mut self.world);
                 let requests: Vec<StoreRequest> = self.world.store.drain(..).collect();
                 for request in requests {

@@ -2,6 +2,7 @@
 //! where the original server is wrong.
 
 mod asks;
+mod backend_nodes;
 mod backends;
 mod binary;
 mod bulk_authorization;

@@ -63,7 +63,7 @@ choices! {
     }
 
     BackendEntry {
-        1 Serve { 1 backend, 2 namespaces },
+        1 Serve { 1 backend, 2 namespaces, 3 sessions },
         2 Lost { 1 backend, 2 sent },
         3 Notice { 1 backend, 2 from, 3 message },
         4 Confirmed { 1 backend, 2 count },
@@ -291,6 +291,7 @@ structs! {
         7 except,
         8 attachments,
         9 count,
+        10 only,
     }
     UnsavedRow { 1 name, 2 value }
     UnsavedValue { 1 version, 2 data }

@@ -1178,6 +1178,7 @@ fn first() -> Vec<(&'static str, Entry)> {
             Entry::Backend(BackendEntry::Serve {
                 backend: session(9),
                 namespaces: vec![name("/"), name("/room/*")],
+                sessions: 300,
             }),
         ),
         (
@@ -1224,6 +1225,7 @@ fn first() -> Vec<(&'static str, Entry)> {
                 names: vec![name("chat#a")],
                 except: vec![name("chat#b")],
                 data: Some(json("1")),
+                only: Some(session(9)),
                 ..OwnedBackend::of(&Backend::new(BackendKind::Broadcast))
             }))),
         ),
