@@ -81,11 +81,9 @@ impl TurnLog {
     /// The bytes of a range within one turn; `None` if that turn was released.
     #[must_use]
     pub fn slice(&self, range: &Range<u64>) -> Option<&[u8]> {
-        let turn = self
-            .turns
-            .iter()
-            .rev()
-            .find(|turn| turn.start <= range.start)?;
+        // While a flush lasts, a turn lives for each small one that went first, so there may be many.
+        let after = self.turns.partition_point(|turn| turn.start <= range.start);
+        let turn = self.turns.get(after.checked_sub(1)?)?;
         let start = usize::try_from(range.start - turn.start).ok()?;
         let end = usize::try_from(range.end - turn.start).ok()?;
         turn.bytes.get(start..end)

@@ -298,6 +298,7 @@ impl Conductor {
         self.turn_started = started;
         flush_policy::flush(self)?;
         self.end_input();
+        let mut hurried_left = self.event_loop.send_count();
         loop {
             self.submit_slice();
             if !self.event_loop.has_sends() {
@@ -306,7 +307,7 @@ impl Conductor {
             // Input that arrives during the flush belongs to the next turn, whose log has already begun.
             self.event_loop.poll_again()?;
             self.take_in();
-            self.hurry();
+            self.hurry(&mut hurried_left);
         }
         self.end_sending();
         self.watch_send_path();
@@ -319,9 +320,10 @@ impl Conductor {
     /// Sends the new messages first if few arrived during a large flush. Otherwise sessions that talk to few others would wait until
     /// thousands of recipients have their messages. If many messages arrived, the shard continues to take input until the flush has
     /// ended, so that a flood still coalesces. But it sends a part of them first, starting with the names that have few members. The logs
-    /// of all these turns live until the flush ends.
-    fn hurry(&mut self) {
-        if !self.has_unflushed {
+    /// of all these turns live until the flush ends. `left` is how many more sends may go first in this flush. At the start it is the number of
+    /// the flush's own sends: under a steady load of small messages the flush would otherwise never end, and the logs would grow with it.
+    fn hurry(&mut self, left: &mut usize) {
+        if !self.has_unflushed || *left == 0 {
             return;
         }
         let before = self.event_loop.send_count();
@@ -332,6 +334,7 @@ impl Conductor {
             self.end_input();
         }
         let added = self.event_loop.send_count() - before;
+        *left = left.saturating_sub(added);
         self.event_loop.send_first(added);
     }
 

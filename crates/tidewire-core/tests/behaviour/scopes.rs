@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire_core::address::SessionId;
@@ -236,6 +237,41 @@ fn a_turn_sends_the_newest_state_only() {
     }
     let (changes, all) = (client.changes, scopes.len() * 3);
     assert!(changes < all, "{changes} changes of {all} updates");
+}
+
+#[test]
+fn updates_of_a_scope_with_many_subscribers_wait_for_each_other() {
+    let mut node = node(2, Arc::new(AllowAll));
+    let (one, other) = (node.login_on(0), node.login_on(1));
+    for session in [one, other] {
+        node.send(session, &join("s", "0"));
+    }
+    let readers: Vec<SessionId> = (0..20).map(|index| node.login_on(index % 2)).collect();
+    for reader in &readers {
+        node.send(*reader, &subscribe("s"));
+    }
+    let mut client = Client::default();
+    let mut changes = |node: &mut Node| {
+        let before = client.changes;
+        look(node, readers[0], &mut client);
+        (client.changes - before, client.states("s"))
+    };
+    changes(&mut node);
+    node.pass(Duration::from_secs(1));
+    node.send(one, &update("s", "1"));
+    let first = changes(&mut node);
+    assert_eq!(first.0, 1, "the first one leaves at once");
+    for state in ["2", "3"] {
+        node.send(one, &update("s", state));
+        node.send(other, &update("s", state));
+    }
+    assert_eq!(changes(&mut node), (0, first.1));
+    node.pass(Duration::from_millis(4));
+    assert_eq!(changes(&mut node), (1, vec![json!(3), json!(3)]));
+    // A member that joins or leaves does not wait, and the updates before it leave with it.
+    node.send(one, &update("s", "4"));
+    node.send(other, &leave("s"));
+    assert_eq!(changes(&mut node), (1, vec![json!(4)]));
 }
 
 #[test]
