@@ -15,6 +15,7 @@ pub mod readers;
 pub mod ring;
 pub mod shard_counts;
 pub mod share;
+pub mod small_map;
 pub mod sweep;
 pub mod table;
 pub mod timer;

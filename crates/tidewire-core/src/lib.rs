@@ -3,7 +3,7 @@
 //! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are arguments. Everything that
 //! the engine needs from outside is requested through [`effect::Effects`].
 
-use tidewire_collections::{membership, shard_counts, sweep, table, timer, work};
+use tidewire_collections::{membership, shard_counts, small_map, sweep, table, timer, work};
 /// JSON as text, of which records and payloads consist.
 pub use tidewire_json as json;
 

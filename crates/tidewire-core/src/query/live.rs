@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidewire_query::{Change, Query, Refill, Row, Tape, Window, WindowSize};
+use tidewire_query::{
+    Change, Projection, Query, QueryLimits, Refill, Row, Sort, Tape, Window, WindowSize,
+};
 
 use super::rows::{LoadedRow, SKIPPED_RESULTS_MAX, TooLarge, write_row, write_rows};
 use crate::address::SessionId;
 use crate::json;
 use crate::principal::Principal;
 use crate::shard_counts::ShardCounts;
+use crate::small_map::SmallMap;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 
@@ -28,24 +31,26 @@ struct Shown {
     visible_bytes: usize,
 }
 
-/// A live query.
+/// A live query. Most have one subscriber and few rows, so each keeps as little as possible: the selector is in the index of the shards that
+/// report writes, and is parsed again when rows are read.
 #[derive(Debug)]
 pub(super) struct LiveQuery {
-    /// The text by which equal queries of principals with the same rights are found.
-    pub(super) key: Box<str>,
+    /// The hash of what equal queries of principals with the same rights have in common.
+    pub(super) hash: u64,
     pub(super) prefix: Name,
     pub(super) text: Payload,
     /// A principal with the rights of all subscribers.
     pub(super) principal: Arc<Principal>,
     /// The subscribers, by session and serial.
-    pub(super) subscribers: BTreeSet<(SessionId, u32)>,
+    pub(super) subscribers: SmallMap<(SessionId, u32), ()>,
     /// How many of them each shard has.
     pub(super) shards: ShardCounts,
     /// Those that get the result when it is complete.
     pub(super) waiting: Vec<(SessionId, u32)>,
     /// The bytes with which the shard counts it.
     pub(super) counted_bytes: usize,
-    query: Query,
+    sort: Sort,
+    projection: Projection,
     window: Window,
     values: BTreeMap<Arc<str>, Shown>,
     bytes: usize,
@@ -60,7 +65,7 @@ pub(super) struct LiveQuery {
 
 impl LiveQuery {
     pub(super) fn new(
-        key: Box<str>,
+        hash: u64,
         prefix: Name,
         text: Payload,
         query: Query,
@@ -73,16 +78,17 @@ impl LiveQuery {
             limit: query.limit.map(|limit| limit as usize),
         };
         Self {
-            key,
+            hash,
             prefix,
             text,
             principal,
-            subscribers: BTreeSet::new(),
+            subscribers: SmallMap::default(),
             shards: ShardCounts::default(),
             waiting: Vec::new(),
             counted_bytes: 0,
             window: Window::new(size, seed),
-            query,
+            sort: query.sort,
+            projection: query.projection,
             values: BTreeMap::new(),
             bytes: 0,
             visible_bytes: 0,
@@ -92,8 +98,9 @@ impl LiveQuery {
         }
     }
 
-    pub(super) fn query(&self) -> &Query {
-        &self.query
+    /// The query, parsed again.
+    pub(super) fn query(&self) -> Option<Query> {
+        Query::parse(self.text.as_str(), &QueryLimits::default()).ok()
     }
 
     /// Bytes that it keeps.
@@ -129,13 +136,13 @@ impl LiveQuery {
         let selected = value.and_then(|(version, data)| {
             let document = tape.read(&id, u64::from(version.0), data)?;
             let mut key = Vec::new();
-            self.query.sort.key(&document, &mut key);
+            self.sort.key(&document, &mut key);
             Some((version, data, Arc::<[u8]>::from(key)))
         });
         let (key, shows_change) = match selected {
             Some((version, data, key)) => {
                 let mut projected = String::new();
-                self.query.projection.apply(data, &mut projected);
+                self.projection.apply(data, &mut projected);
                 (Some(key), self.keep(&id, version, &projected))
             }
             None => (None, false),

@@ -4,8 +4,11 @@
 //! rows like a query that is evaluated once. A report that arrives while the rows are read is newer than the rows.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 use tidewire_query::{Query, QueryLimits};
 
 use super::collection::id_of;
@@ -25,8 +28,10 @@ use crate::text::{Name, Payload};
 /// The live queries that a shard owns.
 #[derive(Debug, Default)]
 pub(super) struct LiveQueries {
-    pub(super) queries: BTreeMap<u64, LiveQuery>,
-    by_key: BTreeMap<Box<str>, u64>,
+    // Boxed, because half of the places in a tree's nodes are empty.
+    pub(super) queries: BTreeMap<u64, Box<LiveQuery>>,
+    /// By the hash of [`key_text`], which is longer than all else that a query keeps.
+    by_hash: BTreeMap<u64, SmallVec<[u64; 2]>>,
     /// The query of each subscriber.
     by_subscriber: BTreeMap<(SessionId, u32), u64>,
     next: u64,
@@ -57,25 +62,20 @@ impl QueryReader {
         let Ok(query) = Query::parse(text.as_str(), &QueryLimits::default()) else {
             return;
         };
-        let mut key = format!("{prefix:?}\n{}", query.normal_form());
-        match turn.shard.permission.query_right(&prefix) {
-            // The rules do not decide the rights of an operator.
-            QueryRight::Common if principal.is_operator() => key.push_str(&class_of(&principal)),
-            QueryRight::Common => {}
-            QueryRight::ByPrincipal => key.push_str(&class_of(&principal)),
+        let Some(key) = key_text(turn, &prefix, &query, &principal) else {
             // The session's shard learns of the new rules soon, and ends the subscription.
-            QueryRight::ByOthers => return,
-        }
+            return;
+        };
+        let hash = FixedState::with_seed(turn.shard.seed).hash_one(&key);
         let lives = &mut self.live;
-        let number = match lives.by_key.get(&*key) {
-            Some(number) => *number,
+        let number = match lives.find(turn, hash, &key) {
+            Some(number) => number,
             None => {
                 let number = lives.next;
                 lives.next += 1;
-                let key: Box<str> = key.into();
-                lives.by_key.insert(key.clone(), number);
+                lives.by_hash.entry(hash).or_default().push(number);
                 let live = LiveQuery::new(
-                    key,
+                    hash,
                     prefix.clone(),
                     text.clone(),
                     query,
@@ -83,7 +83,7 @@ impl QueryReader {
                     turn.shard.settings.limits.query_result_bytes_max,
                     turn.shard.seed,
                 );
-                lives.queries.insert(number, live);
+                lives.queries.insert(number, Box::new(live));
                 let watch = QueryEntry::Watch {
                     query: number,
                     owner: turn.shard.address,
@@ -97,7 +97,7 @@ impl QueryReader {
         };
         lives.by_subscriber.insert((session, serial), number);
         if let Some(live) = lives.queries.get_mut(&number)
-            && live.subscribers.insert((session, serial))
+            && live.subscribers.insert((session, serial), ()).is_none()
         {
             live.shards.add(session.address);
             live.waiting.push((session, serial));
@@ -146,7 +146,7 @@ impl QueryReader {
         let Some(live) = self.live.queries.get_mut(&number) else {
             return;
         };
-        live.subscribers.remove(&(session, serial));
+        live.subscribers.remove((session, serial));
         live.waiting.retain(|waiting| *waiting != (session, serial));
         let was_counted = live.shards.remove(session.address);
         debug_assert!(was_counted, "each subscriber is counted");
@@ -262,13 +262,15 @@ impl QueryReader {
         let bytes = live.bytes();
         self.live.bytes = self.live.bytes - live.counted_bytes + bytes;
         live.counted_bytes = bytes;
-        if let Some(refill) = live.request() {
+        if let Some(refill) = live.request()
+            && let Some(query) = live.query()
+        {
             let run = Run::new(
                 Purpose::Live(number),
                 Arc::clone(&live.principal),
                 live.prefix.clone(),
                 live.text.as_str(),
-                live.query().clone(),
+                query,
                 Some(refill),
                 turn.shard,
             );
@@ -304,7 +306,7 @@ impl QueryReader {
     ) {
         let (reason, data) = failure.refusal(turn.shard);
         if let Some(live) = self.live.queries.get(&number) {
-            for (session, serial) in live.subscribers.iter().copied() {
+            for (session, serial) in live.subscribers.keys() {
                 let ended = QueryEntry::Ended {
                     session,
                     serial,
@@ -321,10 +323,15 @@ impl QueryReader {
         let Some(live) = self.live.queries.remove(&number) else {
             return;
         };
-        self.live.by_key.remove(&live.key);
+        if let Some(numbers) = self.live.by_hash.get_mut(&live.hash) {
+            numbers.retain(|known| *known != number);
+            if numbers.is_empty() {
+                self.live.by_hash.remove(&live.hash);
+            }
+        }
         self.live.bytes -= live.counted_bytes;
-        for subscriber in &live.subscribers {
-            self.live.by_subscriber.remove(subscriber);
+        for subscriber in live.subscribers.keys() {
+            self.live.by_subscriber.remove(&subscriber);
         }
         self.forget_live_run(number);
         let unwatch = QueryEntry::Unwatch {
@@ -334,6 +341,39 @@ impl QueryReader {
         };
         turn.post_all(&Entry::Query(unwatch));
     }
+}
+
+impl LiveQueries {
+    /// The query whose key has this text.
+    fn find<E: Effects>(&self, turn: &TurnContext<'_, E>, hash: u64, key: &str) -> Option<u64> {
+        let numbers = self.by_hash.get(&hash)?;
+        numbers.iter().copied().find(|number| {
+            let text = self
+                .queries
+                .get(number)
+                .and_then(|live| key_text(turn, &live.prefix, &live.query()?, &live.principal));
+            text.is_some_and(|text| text == key)
+        })
+    }
+}
+
+/// The text that equal queries of principals with the same rights have in common. `None` if the rules allow no live query. New rules end all
+/// live queries, so the text of a query does not change while it lives.
+fn key_text<E: Effects>(
+    turn: &TurnContext<'_, E>,
+    prefix: &Name,
+    query: &Query,
+    principal: &Principal,
+) -> Option<String> {
+    let mut key = format!("{prefix:?}\n{}", query.normal_form());
+    match turn.shard.permission.query_right(prefix) {
+        // The rules do not decide the rights of an operator.
+        QueryRight::Common if principal.is_operator() => key.push_str(&class_of(principal)),
+        QueryRight::Common => {}
+        QueryRight::ByPrincipal => key.push_str(&class_of(principal)),
+        QueryRight::ByOthers => return None,
+    }
+    Some(key)
 }
 
 /// The parts of a principal that decide its rights, as text: those that rules can distinguish, and whether it is an operator. Rules do

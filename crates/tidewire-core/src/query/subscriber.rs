@@ -13,6 +13,7 @@ use crate::effect::Effects;
 use crate::entry::{Entry, QueryEntry};
 use crate::message::{self, Message, QueryReason};
 use crate::permission::QueryRight;
+use crate::small_map::SmallMap;
 use crate::text::{Name, Payload, RESERVED};
 
 /// A live query of a session.
@@ -33,9 +34,10 @@ struct Subscription {
 /// The live queries of the sessions of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    sessions: BTreeMap<SessionId, BTreeMap<u32, Subscription>>,
+    // Boxed, because half of the places in a tree's nodes are empty.
+    sessions: BTreeMap<SessionId, BTreeMap<u32, Box<Subscription>>>,
     /// The sessions that get the changes of a query, each with the number of its subscriptions to it.
-    members: BTreeMap<LiveId, BTreeMap<SessionId, usize>>,
+    members: BTreeMap<LiveId, SmallMap<SessionId, u32>>,
     next_serial: u32,
     count: usize,
     bytes: usize,
@@ -176,7 +178,7 @@ impl Subscriptions {
         self.count += 1;
         self.bytes += subscription.bytes();
         let known = self.sessions.entry(session).or_default();
-        known.insert(serial, subscription);
+        known.insert(serial, Box::new(subscription));
     }
 
     /// Ends the subscription with this correlation id.
@@ -219,14 +221,14 @@ impl Subscriptions {
         turn: &mut TurnContext<'_, E>,
         session: SessionId,
         serial: u32,
-    ) -> Option<Subscription> {
+    ) -> Option<Box<Subscription>> {
         let ended = self.remove(session, serial)?;
         let release = QueryEntry::Release { session, serial };
         turn.post(ended.owner, Entry::Query(release));
         Some(ended)
     }
 
-    fn remove(&mut self, session: SessionId, serial: u32) -> Option<Subscription> {
+    fn remove(&mut self, session: SessionId, serial: u32) -> Option<Box<Subscription>> {
         let known = self.sessions.get_mut(&session)?;
         let ended = known.remove(&serial)?;
         if known.is_empty() {
@@ -245,10 +247,10 @@ impl Subscriptions {
         let Some(members) = self.members.get_mut(&live) else {
             return;
         };
-        if let Some(count) = members.get_mut(&session) {
+        if let Some(count) = members.get_mut(session) {
             *count -= 1;
             if *count == 0 {
-                members.remove(&session);
+                members.remove(session);
             }
         }
         if members.is_empty() {
@@ -290,7 +292,10 @@ impl Subscriptions {
                 self.leave(session, before);
             }
             let members = self.members.entry(live).or_default();
-            *members.entry(session).or_default() += 1;
+            match members.get_mut(session) {
+                Some(count) => *count += 1,
+                None => drop(members.insert(session, 1)),
+            }
         }
     }
 
@@ -305,7 +310,7 @@ impl Subscriptions {
             return;
         };
         let mut recipients = Vec::with_capacity(members.len());
-        for session in members.keys().copied() {
+        for session in members.keys() {
             if !turn.is_behind(session) && !self.has_missed(session, live) {
                 recipients.push(session);
             } else if let Some(known) = self.sessions.get_mut(&session) {
@@ -398,7 +403,7 @@ impl Subscriptions {
                     live: None,
                     has_missed: false,
                     is_unsettled: true,
-                    ..ended
+                    ..*ended
                 };
                 self.unsettled += 1;
                 self.request(turn, session, again);
