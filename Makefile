@@ -81,7 +81,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
-	@for part in fuzz fuzz-entries fuzz-links fuzz-rules fuzz-outside fuzz-faults faults rules query query-oracles live-queries sim resume cluster links links-amqp links-kafka links-nats links-redis links-valkey broker-nats broker-redis broker-amqp broker-kafka nodes-direct nodes-nats nodes-redis nodes-amqp nodes-kafka patterns attacks work crash torture torture-nodes torture-nodes-nats torture-nodes-redis torture-nodes-amqp torture-nodes-kafka million backend-kills deployments upgrades autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-entries fuzz-links fuzz-rules fuzz-outside fuzz-faults faults rules query query-oracles live-queries sim resume cluster links links-amqp links-kafka links-nats links-redis links-valkey broker-nats broker-redis broker-amqp broker-kafka nodes-direct nodes-nats nodes-redis nodes-amqp nodes-kafka patterns attacks work crash torture torture-nodes torture-nodes-nats torture-nodes-redis torture-nodes-amqp torture-nodes-kafka million million-queries backend-kills deployments upgrades autobahn scale bytes ringless compression backoff schemathesis offline python next browsers demo docs store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	@case $* in fuzz*) command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz;; esac

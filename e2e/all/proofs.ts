@@ -236,6 +236,12 @@ export const PROOFS: Proof[] = [
     figures: [/a client has read .*/, /the process held .*/, /all clients were back .*/, /import of .*/, /backup of .*/, /export of .*/, /fail \d+/],
   },
   {
+    name: 'million-queries',
+    command: npm('million-queries'),
+    env: { MILLION_RECORDS: '1000000' },
+    figures: [/import of .*/, /the first \d+ of .*/, /a count of .*/, /a query without an index .*/, /the process held .*/, /fail \d+/],
+  },
+  {
     name: 'backend-kills',
     command: npm('backend-kills'),
     env: { BACKEND_KILLS: '1000' },

@@ -130,6 +130,12 @@ impl CollectionIndex {
         })
     }
 
+    /// Whether these fields are paths of it.
+    fn has_fields(&self, fields: &[Box<str>]) -> bool {
+        let mut fields = fields.iter();
+        fields.all(|field| self.paths().any(|path| path == **field))
+    }
+
     /// The texts of its paths.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         self.paths.iter().map(Path::text)
@@ -200,9 +206,15 @@ struct Candidate {
 
 impl IndexPlan {
     /// The plan of a query: the index that is expected to read the fewest records. `None` if no index helps. `counts` says that all
-    /// selected records are counted, whatever the limit.
+    /// selected records are counted, whatever the limit. The right to read a record depends on its `rights_fields`: an index that has them
+    /// counts without the records.
     #[must_use]
-    pub fn of(query: &Query, indexes: &[CollectionIndex], counts: bool) -> Option<Self> {
+    pub fn of(
+        query: &Query,
+        indexes: &[CollectionIndex],
+        counts: bool,
+        rights_fields: &[Box<str>],
+    ) -> Option<Self> {
         let mut best: Option<Candidate> = None;
         for (at, index) in indexes.iter().enumerate() {
             let Some(candidate) = candidate(query, at, index) else {
@@ -215,7 +227,11 @@ impl IndexPlan {
             }
             let rank = |it: &Candidate| {
                 let is_ordered = it.plan.agreement != Agreement::No && query.limit.is_some();
-                (it.narrowing, is_ordered, it.plan.is_exact)
+                let counts_alone = counts
+                    && it.plan.is_exact
+                    && (is_ordered || query.limit == Some(0))
+                    && indexes[it.plan.index].has_fields(rights_fields);
+                (it.narrowing, counts_alone, is_ordered, it.plan.is_exact)
             };
             if best
                 .as_ref()

@@ -146,7 +146,7 @@ fn plans_find_what_full_evaluations_find() {
             let query = Query::parse(&text, &QueryLimits::default()).expect("a query");
             let some = random.below(definitions.len());
             let offered = &indexes[some..];
-            let Some(plan) = IndexPlan::of(&query, offered, random.below(2) == 0) else {
+            let Some(plan) = IndexPlan::of(&query, offered, random.below(2) == 0, &[]) else {
                 continue;
             };
             planned += 1;
@@ -271,4 +271,24 @@ fn random_test(random: &mut Random, path: &str) -> String {
         "{\"b\":1}",
     ]);
     format!("\"{path}\":{test}")
+}
+
+#[test]
+fn a_count_uses_the_index_with_the_fields_of_the_rights() {
+    let indexes = [index(&["a", "p"]), index(&["a", "o"]), index(&["a"])];
+    let check = |text: &str, counts, fields: &[&str], expected: usize| {
+        let query = Query::parse(text, &QueryLimits::default()).unwrap();
+        let fields: Vec<Box<str>> = fields.iter().map(|field| (*field).into()).collect();
+        let plan = IndexPlan::of(&query, &indexes, counts, &fields).unwrap();
+        assert_eq!(plan.index, expected, "{text} {fields:?}");
+    };
+    let count = r#"{"where":{"a":1},"limit":0}"#;
+    check(count, true, &["o"], 1);
+    check(count, true, &["p"], 0);
+    // No index has them, so the records are read, in the order of the result.
+    check(count, true, &["x"], 2);
+    let page = r#"{"where":{"a":1},"sort":["p"],"limit":5}"#;
+    check(page, false, &["o"], 0);
+    // The rows are needed in their order, and the index of the order has not the fields.
+    check(page, true, &["o"], 0);
 }

@@ -91,16 +91,17 @@ const ENTRY_BYTES: usize = 48;
 
 impl IndexedRead {
     /// The index that helps a query; `None` if none does. `rows_max` are the rows that the result needs, `counts` says that all selected
-    /// records are counted.
+    /// records are counted. The right of the principal depends on `rights_fields` of a record.
     pub(super) fn of(
         settings: &Settings,
         prefix: &str,
         query: &Query,
         rows_max: usize,
         counts: bool,
+        rights_fields: &[Box<str>],
     ) -> Option<Self> {
         let declared = settings.indexes.find(prefix)?;
-        let plan = IndexPlan::of(query, &declared.indexes, counts)?;
+        let plan = IndexPlan::of(query, &declared.indexes, counts, rights_fields)?;
         let rows_max = (rows_max < usize::MAX).then_some(rows_max);
         let stops = plan.is_ordered() && rows_max.is_some();
         let counts_entries = counts && plan.is_exact && (stops || rows_max == Some(0));

@@ -214,7 +214,17 @@ impl Run {
             None => Rows::new(&query, bytes_max),
         };
         let counts = matches!(purpose, Purpose::Session { counts: true, .. });
-        let index = IndexedRead::of(settings, &prefix, &query, rows.rows_max(), counts);
+        // Any id: records of a collection usually have one rule.
+        let any = format!("{prefix}0");
+        let fields = context.permission.read_fields(&principal, &any);
+        let index = IndexedRead::of(
+            settings,
+            &prefix,
+            &query,
+            rows.rows_max(),
+            counts,
+            fields.unwrap_or_default(),
+        );
         Self {
             purpose,
             principal,
