@@ -408,7 +408,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'bench',
-    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records, stores, rpc, rooms; one node against three, deepstream and Socket.IO likewise over Redis',
+    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records, stores, rpc, rooms, live queries, presence; one node against three, deepstream and Socket.IO likewise over Redis',
     needs: [REDIS],
     commands: [
       ['target/release/tidewire-bench', 'smoke'],
@@ -424,6 +424,10 @@ export const SUITES: Suite[] = [
         ...['--share-min', '0.05', '--latency-factor', '5', '--latency-slack-ms', '25'],
       ],
       ['target/release/tidewire-bench', 'rpc', '--requests', '20000'],
+      ['target/release/tidewire-bench', 'queries', '--queries', '10000', '--templates', '100', '--records', '2000', '--writes', '1000', '--seconds', '2'],
+      // The bound allows for other work on the machine.
+      ['target/release/tidewire-bench', 'window', '--clients', '1000', '--rounds', '5', '--share-min', '0.4'],
+      ['target/release/tidewire-bench', 'presence', '--members', '200', '--scopes', '4', '--seconds', '2'],
       ['target/release/tidewire-bench', 'rooms', '--connections', '2000', '--publishers', '200'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
       ['target/release/tidewire-bench', 'grid', '--tls', '--subscribers', '200', '--publishers', '50'],

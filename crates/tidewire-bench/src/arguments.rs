@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::driver::Protocol;
@@ -119,7 +120,7 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .long("rival")
                 .value_name("NAME")
                 .conflicts_with_all(["url", "null"])
-                .value_parser(rival::NAMES)
+                .value_parser(PossibleValuesParser::new(rival::single_names()))
                 .help("Start a rival instead of Tidewire; run `setup` first"),
         )
         .arg(

@@ -2,7 +2,8 @@
 
 use tidewire_wire::frame::websocket::PayloadKind;
 use tidewire_wire::message::{
-    Auth, Call, Change, Connection, Event, Message, Publication, Record, RecordBulk, Rpc, Write,
+    Auth, Call, Change, Connection, Event, Message, Publication, Query, Record, RecordBulk, Rpc,
+    Scope, Write,
 };
 use tidewire_wire::protocol::Protocol;
 use tidewire_wire::protocol::deepstream::Deepstream as Codec;
@@ -112,6 +113,21 @@ impl Deepstream {
                 name,
                 version: *version,
             }),
+            Message::Query(Query::Changed { key: name, data })
+            | Message::Scope(Scope::Changed { name, data }) => handle(Incoming::Delivery {
+                name: Some(name),
+                payload: data,
+            }),
+            Message::Query(Query::Snapshot {
+                correlation, key, ..
+            }) => handle(Incoming::Snapshot {
+                number: Some(number(*correlation, &message)?),
+                name: key,
+            }),
+            Message::Scope(Scope::Snapshot { name, .. }) => {
+                handle(Incoming::Snapshot { number: None, name })
+            }
+            Message::Scope(Scope::Joined { data, .. }) => handle(Incoming::Joined { id: data }),
             Message::Rpc(Rpc::Request { call, data, .. }) => {
                 let response = Rpc::Response {
                     call: *call,
@@ -192,6 +208,34 @@ impl Deepstream {
 
     pub(super) fn head(&mut self, name: &str, out: &mut Vec<u8>) {
         push(&Message::Record(Record::Head { name }), out);
+    }
+
+    pub(super) fn subscribe_query(
+        &mut self,
+        collection: &str,
+        query: &str,
+        number: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let mut digits = itoa::Buffer::new();
+        let subscribe = Query::Subscribe {
+            collection,
+            query,
+            correlation: Some(digits.format(number)),
+        };
+        push(&Message::Query(subscribe), out);
+    }
+
+    pub(super) fn join_scope(&mut self, name: &str, state: &str, out: &mut Vec<u8>) {
+        push(&Message::Scope(Scope::Join { name, state }), out);
+    }
+
+    pub(super) fn update_scope(&mut self, name: &str, state: &str, out: &mut Vec<u8>) {
+        push(&Message::Scope(Scope::Update { name, state }), out);
+    }
+
+    pub(super) fn subscribe_scope(&mut self, name: &str, out: &mut Vec<u8>) {
+        push(&Message::Scope(Scope::Subscribe { name }), out);
     }
 
     pub(super) fn provide(&mut self, name: &str, out: &mut Vec<u8>) {

@@ -47,6 +47,10 @@ pub struct Abilities {
     pub records: bool,
     /// Requests and responses: `provide`, `call`.
     pub rpc: bool,
+    /// Live queries: `subscribe_query`.
+    pub queries: bool,
+    /// Presence in scopes: `join_scope`, `update_scope`, `subscribe_scope`.
+    pub scopes: bool,
 }
 
 impl Protocol {
@@ -117,12 +121,16 @@ impl Protocol {
             Self::Deepstream => Abilities {
                 records: true,
                 rpc: true,
+                queries: true,
+                scopes: true,
             },
             Self::SocketIo => SocketIo::ABILITIES,
             Self::Nats => Nats::ABILITIES,
             Self::Plain => Abilities {
                 records: false,
                 rpc: false,
+                queries: false,
+                scopes: false,
             },
         }
     }
@@ -136,12 +144,24 @@ pub enum Incoming<'a> {
     /// The last request is in force: the subscription of names or a record, or the provided rpc. One for each such
     /// call.
     Subscribed,
-    /// A publication.
+    /// A publication, or the changes of a live query or a scope.
     Delivery {
-        /// Its name, if the protocol says it.
+        /// Its name, if the protocol says it. For changes it is that of their [`Incoming::Snapshot`].
         name: Option<&'a str>,
-        /// The payload of `publish`, byte for byte.
+        /// The payload of `publish`, byte for byte, or the changes.
         payload: &'a str,
+    },
+    /// The whole result of a live query, or all members of a scope.
+    Snapshot {
+        /// The number of `subscribe_query`; `None` for a scope.
+        number: Option<u64>,
+        /// The key of the query, or the scope.
+        name: &'a str,
+    },
+    /// The connection is a member of a scope.
+    Joined {
+        /// The id of the member, as JSON.
+        id: &'a str,
     },
     /// A change of a record, by a patch.
     Patched {
@@ -304,6 +324,44 @@ impl Driver {
         match self {
             Self::Deepstream(driver) => driver.head(name, out),
             _ => self.lacks("records"),
+        }
+    }
+
+    /// Subscribes to a live query; [`Incoming::Snapshot`] follows, and its changes. A `number` is used once for each connection.
+    pub fn subscribe_query(
+        &mut self,
+        collection: &str,
+        query: &str,
+        number: u64,
+        out: &mut Vec<u8>,
+    ) {
+        match self {
+            Self::Deepstream(driver) => driver.subscribe_query(collection, query, number, out),
+            _ => self.lacks("queries"),
+        }
+    }
+
+    /// Becomes a member of a scope with a state, which is JSON text; [`Incoming::Joined`] follows.
+    pub fn join_scope(&mut self, name: &str, state: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Deepstream(driver) => driver.join_scope(name, state, out),
+            _ => self.lacks("scopes"),
+        }
+    }
+
+    /// Replaces the state of a member.
+    pub fn update_scope(&mut self, name: &str, state: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Deepstream(driver) => driver.update_scope(name, state, out),
+            _ => self.lacks("scopes"),
+        }
+    }
+
+    /// Subscribes to the members of a scope; [`Incoming::Snapshot`] follows, and their changes.
+    pub fn subscribe_scope(&mut self, name: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Deepstream(driver) => driver.subscribe_scope(name, out),
+            _ => self.lacks("scopes"),
         }
     }
 

@@ -38,6 +38,8 @@ impl Nats {
     pub(super) const ABILITIES: Abilities = Abilities {
         records: false,
         rpc: true,
+        queries: false,
+        scopes: false,
     };
 
     pub(super) fn new(connection: usize) -> Self {

@@ -23,6 +23,8 @@ impl SocketIo {
     pub(super) const ABILITIES: Abilities = Abilities {
         records: false,
         rpc: true,
+        queries: false,
+        scopes: false,
     };
 
     pub(super) fn take<E: From<Unintelligible>>(

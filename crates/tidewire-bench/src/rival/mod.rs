@@ -24,6 +24,8 @@ pub const NAMES: [&str; 6] = [
     "socketioxide",
     "nats",
 ];
+/// The names of the rivals that `queries` measures.
+pub const QUERY_NAMES: [&str; 3] = ["deepstream", "feathers", "repoll"];
 /// The names of the rivals of which several nodes share a bus; `cluster` measures them.
 pub const CLUSTER_NAMES: [&str; 2] = ["deepstream-redis", "socketio-redis"];
 /// The name of the rival that a start command makes.
@@ -62,6 +64,13 @@ enum Start {
     Shell(String),
 }
 
+/// The names of all rivals of which one node is measured.
+#[must_use]
+pub fn single_names() -> Vec<&'static str> {
+    let more = QUERY_NAMES.into_iter().filter(|name| !NAMES.contains(name));
+    NAMES.into_iter().chain(more).collect()
+}
+
 /// All included rivals.
 #[must_use]
 pub fn all() -> Vec<Rival> {
@@ -91,6 +100,12 @@ pub fn named(name: &str) -> Option<Rival> {
             "Socket.IO with Redis",
             Protocol::SocketIo,
             Start::Node("socketio-redis.mjs"),
+        ),
+        "feathers" => ("Feathers", Protocol::SocketIo, Start::Node("feathers.mjs")),
+        "repoll" => (
+            "Meteor's polling of queries",
+            Protocol::Plain,
+            Start::Node("repoll.mjs"),
         ),
         "socketio-bun" => (
             "Socket.IO on Bun",
@@ -212,6 +227,13 @@ impl Rival {
                 node()?,
             ],
             "socketio-ws" => vec![npm("socket.io")?, npm("engine.io")?, node()?],
+            "feathers" => vec![
+                npm("@feathersjs/feathers")?,
+                npm("@feathersjs/memory")?,
+                npm("@feathersjs/socketio")?,
+                node()?,
+            ],
+            "repoll" => vec![npm("sift")?, npm("ws")?, node()?],
             "socketio-bun" => vec![npm("socket.io")?, npm("@socket.io/bun-engine")?, bun()?],
             "bun" => vec![bun()?],
             "socketioxide" => vec![locked("socketioxide")?],
@@ -294,6 +316,7 @@ mod tests {
         for rival in all()
             .into_iter()
             .chain(CLUSTER_NAMES.into_iter().filter_map(named))
+            .chain(QUERY_NAMES.into_iter().filter_map(named))
         {
             match rival.start {
                 Start::Node(program) | Start::Bun(program) => {

@@ -5,12 +5,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::ArgMatches;
+use clap::builder::PossibleValuesParser;
 
-use super::{FOLDER, NAMES, target_folder};
+use super::{FOLDER, single_names, target_folder};
 use crate::failure::Failure;
 
 /// The names of the rivals that need a step.
-const NPM_RIVALS: [&str; 4] = ["deepstream", "socketio-ws", "socketio-bun", "bun"];
+const NPM_RIVALS: [&str; 6] = [
+    "deepstream",
+    "socketio-ws",
+    "socketio-bun",
+    "bun",
+    "feathers",
+    "repoll",
+];
 
 /// The subcommand.
 #[must_use]
@@ -26,7 +34,7 @@ pub(crate) fn names_argument(name: &'static str, help: &'static str) -> clap::Ar
         .long(name)
         .value_name("NAMES")
         .value_delimiter(',')
-        .value_parser(NAMES)
+        .value_parser(PossibleValuesParser::new(single_names()))
         .help(help)
 }
 
@@ -37,7 +45,7 @@ pub(crate) fn names_argument(name: &'static str, help: &'static str) -> clap::Ar
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     match matches.get_many::<String>("only") {
         Some(names) => set_up(&names.map(String::as_str).collect::<Vec<_>>()),
-        None => set_up(&NAMES),
+        None => set_up(&single_names()),
     }
 }
 
@@ -130,7 +138,7 @@ mod tests {
     #[test]
     fn each_rival_has_its_step() {
         let steps: Vec<&str> = [&NPM_RIVALS[..], &["socketioxide", "nats"]].concat();
-        for name in NAMES {
+        for name in single_names() {
             assert!(steps.contains(&name), "{name}");
         }
     }

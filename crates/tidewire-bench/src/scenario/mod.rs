@@ -6,6 +6,8 @@ pub mod grid;
 pub mod idle;
 pub mod neighbour;
 pub mod pairs;
+pub mod presence;
+pub mod queries;
 pub mod rate;
 pub mod records;
 pub mod rooms;
@@ -13,6 +15,7 @@ pub mod rpc;
 mod smoke;
 mod store;
 pub mod stream;
+pub mod window;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +45,7 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 14] = [
     grid::SCENARIO,
     smoke::SCENARIO,
     rooms::SCENARIO,
@@ -54,6 +57,9 @@ pub const ALL: [Scenario; 11] = [
     records::SCENARIO,
     store::SCENARIO,
     rpc::SCENARIO,
+    queries::SCENARIO,
+    window::SCENARIO,
+    presence::SCENARIO,
 ];
 
 /// Adds the common arguments of all modes whose results are cells.
