@@ -9,6 +9,7 @@
 )]
 
 pub mod fair_queue;
+pub mod grace;
 pub mod membership;
 pub mod pattern_trie;
 pub mod readers;

@@ -3,25 +3,24 @@
 //! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are arguments. Everything that
 //! the engine needs from outside is requested through [`effect::Effects`].
 
-use tidewire_collections::{membership, shard_counts, small_map, sweep, table, timer, work};
+use tidewire_collections::{grace, membership, shard_counts, small_map, sweep, table, timer, work};
 /// JSON as text, of which records and payloads consist.
 pub use tidewire_json as json;
+/// The indexes of collections.
+pub use tidewire_query::indexes;
 
 /// Messages between clients and the server, and the addresses of sessions, shards and the owners of names.
 pub use tidewire_message::{
-    address, attachments, binary, event_pattern, hex, history_rules, identity, latency,
-    listen_pattern, message, name_pattern, permission, principal, publication, rate, route, slot,
-    store, text, time, trace, view,
+    address, attachments, binary, event_pattern, hex, history_rules, identity, latency, limits,
+    listen_pattern, message, name_pattern, namespace, permission, principal, publication, rate,
+    route, slot, store, text, time, trace, view,
 };
 
 pub mod effect;
 pub mod engine;
 pub mod entry;
 pub mod history;
-pub mod indexes;
 pub mod inspect;
-pub mod limits;
-pub mod namespace;
 #[doc(hidden)]
 pub mod rights;
 pub mod settings;
@@ -36,7 +35,6 @@ mod event;
 mod event_rights;
 mod expiry;
 mod footprint;
-mod grace;
 mod handover;
 mod hub;
 mod lag;

@@ -9,6 +9,7 @@ mod constant;
 mod entrance;
 mod error;
 mod index;
+pub mod indexes;
 mod interval;
 mod key;
 mod limits;

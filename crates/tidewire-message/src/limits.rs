@@ -236,7 +236,8 @@ impl Default for Limits {
 
 impl Limits {
     /// Bytes that a session may cost in a turn; zero for no limit. `is_alone` means that no other session costs anything or owes.
-    pub(crate) fn session_work_max(&self, is_alone: bool) -> u64 {
+    #[must_use]
+    pub fn session_work_max(&self, is_alone: bool) -> u64 {
         let work_max = match self.connection_work_max {
             0 => 0,
             own if is_alone => own.max(self.turn_work_max),

@@ -23,7 +23,8 @@ pub fn event_of(namespace: &str, room: &str) -> String {
 }
 
 /// The room of an event, in a namespace; `None` for the event of all its sessions.
-pub(crate) fn room_of<'e>(namespace: &str, event: &'e str) -> Option<&'e str> {
+#[must_use]
+pub fn room_of<'e>(namespace: &str, event: &'e str) -> Option<&'e str> {
     let all = event_of(namespace, "");
     match namespace {
         "/" => (event != all).then_some(event),

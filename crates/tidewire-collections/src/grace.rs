@@ -1,28 +1,31 @@
 //! The nodes that were lost, while what their sessions have is kept: a node that only crashed has its clients back soon.
 
-use crate::time::Instant;
+use tidewire_message::time::Instant;
 
 /// Lost nodes with the ends of their grace periods.
 #[derive(Debug, Default)]
-pub(crate) struct GracePeriods(Vec<(Instant, u16)>);
+pub struct GracePeriods(Vec<(Instant, u16)>);
 
 impl GracePeriods {
     /// The grace period of a node begins.
-    pub(crate) fn begin(&mut self, node: u16, until: Instant) {
+    pub fn begin(&mut self, node: u16, until: Instant) {
         self.0.push((until, node));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no grace period runs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// When the first grace period ends.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
         self.0.iter().map(|(until, _)| *until).min()
     }
 
     /// Removes the grace periods that have ended. Returns their nodes, without those that were lost again since.
-    pub(crate) fn take_ended(&mut self, now: Instant) -> Vec<u16> {
+    pub fn take_ended(&mut self, now: Instant) -> Vec<u16> {
         let (ended, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
             .into_iter()
             .partition(|(until, _)| *until <= now);

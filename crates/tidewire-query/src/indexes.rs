@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use tidewire_query::{CollectionIndex, Tape};
+pub use crate::{CollectionIndex, Tape};
 
 /// The declared indexes by the prefix of the names of their records.
 #[derive(Clone, Debug, Default)]
