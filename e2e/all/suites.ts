@@ -175,7 +175,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'backends',
-    shows: 'application logic in Node: @tidewire/server and @tidewire/socket.io serve the unmodified socket.io-client, as the npm package socket.io does; the loss of a backend keeps connections, rooms and events; a deployment loses no acknowledgement; sockets share the port of an app; apps on two nodes reach the sockets of both',
+    shows: 'application logic in Node: @tidewire/server and @tidewire/socket.io serve the unmodified socket.io-client, as the npm package socket.io does; the loss of a backend keeps connections, rooms and events; a deployment loses no acknowledgement; sockets share the port of an app; apps on two nodes reach the sockets of both; an app serves the clients of three nodes, and keeps its sockets when its node is lost',
     commands: [...['server', 'socket.io'].map((name) => npmOf(`packages/${name}`, 'check')), npmOf('packages/server', 'test'), npm('backends')],
     needs: [REDIS, OPENSSL],
     budgetSeconds: 360,
@@ -400,9 +400,9 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'nodes',
-    shows: 'records, events, transactions, lists, rpcs, presence and listening are the same for the clients of three nodes as for the clients of one',
+    shows: 'records, events, transactions, lists, rpcs, presence, listening and backends are the same for the clients of three nodes as for the clients of one',
     needs: [REDIS],
-    commands: [['env', 'E2E_NODES=3', ...npm('test'), '--', ...NODES]],
+    commands: [['env', 'E2E_NODES=3', ...npm('test'), '--', ...NODES], npm('backends-on-nodes')],
     budgetSeconds: 300,
     group: 'outages',
   },

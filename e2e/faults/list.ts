@@ -31,6 +31,7 @@ const exchanges = (test: string): Program => ({ package: 'tidewire-server', targ
 const SWITCHES = exchanges('a_change_of_the_transport_loses_doubles_and_reorders_nothing');
 const behaviour = (test: string): Program => ({ package: 'tidewire-core', target: 'behaviour', test });
 const backends = (test: string): Program => behaviour(`backends::${test}`);
+const backendNodes = (test: string): Program => behaviour(`backend_nodes::${test}`);
 const heartbeat = (test: string): Program => ({ package: 'tidewire-core', target: 'lib', test: `session::heartbeat::tests::${test}` });
 const RULES: Program = { package: 'tidewire-rules', target: 'corpus', test: 'mutations_of_the_corpus_find_nothing' };
 const SIMULATION: Program = { package: 'tidewire-core', target: 'sim', test: 'every_seed_keeps_every_promise' };
@@ -80,6 +81,11 @@ export const FAULTS: Fault[] = [
   { name: 'ask-foreign', patch: 'backends', foundBy: behaviour('asks::only_the_sessions_of_an_ask_answer_it_and_only_once') },
   { name: 'ask-limit', patch: 'backends', foundBy: behaviour('asks::answers_that_a_backend_does_not_confirm_are_limited') },
   { name: 'tell-sender', patch: 'backends', foundBy: behaviour('tells::a_backend_gets_the_replies_of_the_others_that_serve_the_namespace') },
+  { name: 'backend-closed', patch: 'backends', foundBy: backendNodes('a_session_whose_node_is_lost_ends_at_its_backend') },
+  { name: 'backend-asks', patch: 'backends', foundBy: backendNodes('an_ask_ends_with_the_answers_of_the_nodes_that_are_left') },
+  { name: 'backend-introduced', patch: 'backends', foundBy: backendNodes('a_node_that_is_linked_later_learns_which_backends_there_are') },
+  { name: 'backend-reserved', patch: 'backends', foundBy: backendNodes('a_backend_keeps_its_sessions_and_their_messages_through_the_loss_of_its_node') },
+  { name: 'backend-received', patch: 'backends', foundBy: backendNodes('a_backend_keeps_its_sessions_and_their_messages_through_the_loss_of_its_node') },
   { name: 'rules-first-key', patch: 'rules-first-key', foundBy: RULES, fuzzTarget: 'rules' },
   { name: 'jwt-signature', patch: 'jwt-signature', foundBy: JWT, fuzzTarget: 'jwt' },
   { name: 'jwt-expiry', patch: 'jwt-expiry', foundBy: JWT, fuzzTarget: 'jwt' },

@@ -296,6 +296,7 @@ fn backend<'a>(message: &Backend<'a>) -> Parts<'a> {
         BackendKind::Serve | BackendKind::Served => Parts::of("serve", name),
         BackendKind::DeliverAgain => Parts::of("deliver again", name),
         BackendKind::SetData => Parts::of("set data", name),
+        BackendKind::Received => Parts::of("received", name),
         BackendKind::Opened => Parts::of("session opened", name),
         BackendKind::Accept => Parts::of("session accepted", name),
         BackendKind::Refuse => Parts::of("session refused", name).with(message.data),

@@ -71,8 +71,11 @@ export interface BackendEvents {
 }
 
 export interface BackendOptions {
-  /** The address of the server: `ws://localhost:6020`, `wss://host`, or with `http` and `https`. The path is `/deepstream` if it has none. */
-  url: string;
+  /**
+   * The address of the server: `ws://localhost:6020`, `wss://host`, or with `http` and `https`. The path is `/deepstream` if it has none. With
+   * the addresses of several members of a cluster, as a list or with commas between them, the backend connects to the next one after a loss.
+   */
+  url: string | readonly string[];
   /** The key in `backend.key` of the server. */
   key: string;
   /** How often the backend pings the server, in milliseconds. At most the server's `network.heartbeat_interval`. Default 10,000. */
@@ -111,10 +114,28 @@ export function addressOf(url: string): string {
   return address.href;
 }
 
+/** The addresses of a server or of the members of a cluster. */
+export function addressesOf(url: string | readonly string[]): [string, ...string[]] {
+  const urls = typeof url === 'string' ? url.split(',') : url;
+  const [first, ...others] = urls.map((one) => addressOf(one.trim()));
+  if (first === undefined) throw new TypeError('a backend needs the address of a server; set `url`');
+  return [first, ...others];
+}
+
+/** The part of a handle that names the shard of its session. */
+function shardOf(session: SessionHandle): string {
+  return session.split('.', 2).join('.');
+}
+
 /** One backend of a server. It connects at once. */
 export class Backend extends EventEmitter<BackendEvents> {
   readonly #options: BackendOptions;
-  readonly #address: string;
+  /** The first one is that of the connection. */
+  readonly #addresses: string[];
+  /** The server's name of the connection, with which the backend asks for its sessions at another member after a loss. */
+  #id: SessionHandle | undefined;
+  /** By shard: one of its sessions, and the number of messages about its sessions that this connection has received. */
+  readonly #received = new Map<string, { session: SessionHandle; count: number }>();
   #namespaces: readonly string[] = [];
   #again: readonly string[] = [];
   #socket: WebSocket | undefined;
@@ -134,7 +155,7 @@ export class Backend extends EventEmitter<BackendEvents> {
   constructor(options: BackendOptions) {
     super();
     this.#options = options;
-    this.#address = addressOf(options.url);
+    this.#addresses = addressesOf(options.url);
     if (typeof options.key !== 'string' || options.key === '') throw new TypeError('a backend needs the key of the server; set `key` to the value of backend.key');
     this.#connect();
   }
@@ -286,10 +307,11 @@ export class Backend extends EventEmitter<BackendEvents> {
   }
 
   #connect(): void {
-    const socket = new WebSocket(this.#address, { perMessageDeflate: false });
+    const [address = ''] = this.#addresses;
+    const socket = new WebSocket(address, { perMessageDeflate: false });
     this.#socket = socket;
     let failure: Error | undefined;
-    socket.on('open', () => this.#write(socket, { topic: Topic.CONNECTION, action: Connection.CHALLENGE, url: this.#address, protocolVersion: '0.1a', sdkType: 'backend', batches: true }));
+    socket.on('open', () => this.#write(socket, { topic: Topic.CONNECTION, action: Connection.CHALLENGE, url: address, protocolVersion: '0.1a', sdkType: 'backend', batches: true }));
     socket.on('message', (frame: Buffer) => {
       try {
         for (const message of decode(frame)) this.#handle(socket, message);
@@ -321,6 +343,7 @@ export class Backend extends EventEmitter<BackendEvents> {
     if (wasServing) this.emit('disconnect', error);
     else if (error instanceof FinalError) this.#report(error);
     if (this.#isClosed) return;
+    this.#addresses.push(...this.#addresses.splice(0, 1));
     this.#retry = setTimeout(() => this.#connect(), this.#delayMs);
     this.#delayMs = Math.min(this.#delayMs * 2, this.#options.reconnectDelayMaxMs ?? 1_000);
   }
@@ -356,7 +379,7 @@ export class Backend extends EventEmitter<BackendEvents> {
     const waiting = [...this.#waiting.values()];
     this.#waiting.clear();
     if (this.#namespaces.length === 0) return void this.emit('connect');
-    this.#requestNamespaces().then(
+    this.#requestNamespaces(true).then(
       () => {
         for (const { resolve } of waiting) resolve();
         this.emit('connect');
@@ -373,11 +396,14 @@ export class Backend extends EventEmitter<BackendEvents> {
     return `${request}-${(this.#correlations += 1)}`;
   }
 
-  #requestNamespaces(): Promise<void> {
+  /** The first request of a connection also names the last one, and the number of messages that arrived over it. */
+  #requestNamespaces(isFirst = false): Promise<void> {
     const correlationId = this.#correlation('serve');
     return new Promise((resolve, reject) => {
       this.#waiting.set(correlationId, { resolve, reject });
-      this.#command({ action: Action.SERVE, names: this.#namespaces, correlationId });
+      const earlier = isFirst ? this.#id : undefined;
+      if (earlier !== undefined) for (const received of this.#received.values()) this.#command({ action: Action.RECEIVED, ...received });
+      this.#command({ action: Action.SERVE, names: this.#namespaces, correlationId, session: earlier });
       if (this.#again.length > 0) this.#command({ action: Action.DELIVER_AGAIN, names: this.#again });
     });
   }
@@ -385,6 +411,12 @@ export class Backend extends EventEmitter<BackendEvents> {
   #handleBackend(message: Message): void {
     // The answer about all sessions is not a message about one.
     const isConfirmed = CONFIRMED.has(message.action) && (message.action !== Action.HANDED_OVER || message.session !== undefined);
+    const { session } = message;
+    if (isConfirmed && session !== undefined) {
+      const received = this.#received.get(shardOf(session));
+      if (received) received.count += 1;
+      else this.#received.set(shardOf(session), { session, count: 1 });
+    }
     try {
       if (isConfirmed) this.#confirmations.handle(() => this.#dispatch(message));
       else this.#dispatch(message);
@@ -400,6 +432,9 @@ export class Backend extends EventEmitter<BackendEvents> {
     switch (action) {
       case Action.SERVED:
         if (correlationId === undefined) return void this.emit('backends', Math.max(count, 1));
+        // It precedes all messages about sessions over this connection.
+        if (session !== this.#id) this.#received.clear();
+        this.#id = session || undefined;
         return this.#resolve(correlationId);
       case Action.HANDED_OVER:
         if (session !== '') return void this.emit('handedOver', session);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf } from '../src/backend.js';
+import { addressesOf, addressOf } from '../src/backend.js';
 import { Action, Topic, decode, encode, type Message } from '../src/codec.js';
 
 interface Vector {
@@ -68,4 +68,11 @@ test('an address has a scheme of WebSockets and a path', () => {
   ] as const) {
     assert.equal(addressOf(url), expected);
   }
+});
+
+test('the members of a cluster are a list, or a text with commas', () => {
+  const expected = ['ws://a:1/deepstream', 'wss://b/deepstream'];
+  assert.deepEqual(addressesOf('http://a:1, https://b'), expected);
+  assert.deepEqual(addressesOf(['a:1', 'wss://b']), expected);
+  assert.throws(() => addressesOf([]), /set `url`/);
 });

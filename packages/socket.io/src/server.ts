@@ -11,8 +11,8 @@ import { checkRunning, environmentOf, type StartedOptions } from './start-option
 import { missing, type AckOf, type BroadcastParams, type DefaultEventsMap, type EventNames, type EventParams, type EventsMap, type Room, type SocketId, type WithoutAck } from './types.js';
 
 export interface ServerOptions extends StartedOptions {
-  /** The address of a running Tidewire server. */
-  url: string;
+  /** The address of a running Tidewire server, or the addresses of the members of a cluster, as a list or with commas between them. */
+  url: string | readonly string[];
   /** The key in `backend.key` of that server. */
   key: string;
   /** The address that a started server listens on. Default `127.0.0.1`. */
@@ -208,7 +208,7 @@ export class Server<
     else console.error(`tidewire: ${error.message}`);
   }
 
-  #connect(url: string, key: string): void {
+  #connect(url: string | readonly string[], key: string): void {
     const backend = new Backend({ url, key });
     this.#backend = backend;
     backend.on('connect', () => {

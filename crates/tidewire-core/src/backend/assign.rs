@@ -92,6 +92,7 @@ impl Backends {
         if is_due {
             self.assign(turn);
         }
+        self.end_reservations(turn);
         while self.lost.front().is_some_and(|(until, _)| *until <= now) {
             self.lost.pop_front();
         }
@@ -137,6 +138,7 @@ impl Backends {
                 is_leaving: false,
                 again: Vec::new(),
                 waiting: Default::default(),
+                earlier: None,
             }),
         }
         self.announce_count(turn);
@@ -164,10 +166,11 @@ impl Backends {
                 continue;
             };
             let namespace = backed.namespace.clone();
+            let kept_for = backed.kept_for;
             let refusable_at = backed.since + UNKNOWN_NAMESPACE_WAIT;
             let is_new = backed.id.is_none();
             let is_refusable = is_new && refusable_at <= turn.now.monotonic;
-            match self.choose(turn, &namespace) {
+            match self.choose(turn, &namespace, kept_for) {
                 Choice::Backend(index) => self.give(turn, index, id),
                 Choice::Nothing if is_refusable => refuse(turn, id, INVALID_NAMESPACE),
                 Choice::Nothing | Choice::Later => later.push(id),
@@ -183,7 +186,22 @@ impl Backends {
 
     /// The backend with the fewest sessions, of this node unless one of another node has far fewer. Shards with equal numbers begin with
     /// different ones.
-    fn choose<E: Effects>(&self, turn: &TurnContext<'_, E>, namespace: &str) -> Choice {
+    fn choose<E: Effects>(
+        &self,
+        turn: &TurnContext<'_, E>,
+        namespace: &str,
+        kept_for: Option<SessionId>,
+    ) -> Choice {
+        let keeper = self
+            .known
+            .iter()
+            .position(|known| Some(known.backend) == kept_for && known.serves(namespace));
+        if let Some(index) = keeper.filter(|index| !self.known[*index].is_leaving) {
+            return match self.known[index].has_room(turn) {
+                true => Choice::Backend(index),
+                false => Choice::Later,
+            };
+        }
         let first = usize::from(turn.shard.address.shard) % self.known.len().max(1);
         let serving = || {
             let known = self.known.iter().enumerate();
@@ -232,7 +250,7 @@ impl Backends {
         };
         let known = &mut self.known[index];
         known.sessions += 1;
-        backed.backend = Some(known.backend);
+        (backed.backend, backed.kept_for) = (Some(known.backend), None);
         let backlog = std::mem::take(&mut backed.backlog);
         let was_waiting = std::mem::take(&mut backed.is_waiting);
         known.post(turn, Arc::new(opened));
@@ -281,34 +299,55 @@ impl Backends {
         }
     }
 
-    /// Handles the end of a backend, which was sent `sent` messages of this shard, or maybe all. Its sessions wait for another one.
+    /// Handles the end of a backend, which was sent `sent` messages of this shard. Its sessions wait for another one.
     pub(super) fn lost<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
         sent: u64,
     ) {
-        let position = self.known.iter().position(|it| it.backend == backend);
-        let Some(known) = position.map(|index| self.known.remove(index)) else {
+        let Some(known) = self.forget_backend(turn, backend) else {
             return;
         };
+        let served = sessions_of(turn, |backed| backed.backend == Some(backend));
+        for id in &served {
+            if let Some(backed) = backed_mut(turn, *id) {
+                (backed.backend, backed.is_handed_over) = (None, false);
+            }
+            self.await_backend(turn, *id);
+        }
+        self.return_messages(turn, known, &served, Sent::Lost(sent));
+        for known in &mut self.known {
+            known.earlier = known.earlier.filter(|earlier| earlier.id != backend);
+        }
+        self.assign(turn);
+    }
+
+    /// Removes a backend from those that get sessions.
+    pub(super) fn forget_backend<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        backend: SessionId,
+    ) -> Option<Known> {
+        let position = self.known.iter().position(|it| it.backend == backend);
+        let known = position.map(|index| self.known.remove(index))?;
         self.announce_count(turn);
         let until = turn.now.monotonic + turn.shard.settings.backend_grace;
-        self.lost.push_back((until, known.namespaces));
+        self.lost.push_back((until, known.namespaces.clone()));
+        Some(known)
+    }
+
+    /// Returns the messages that a lost backend was not sent to its sessions, for the next one.
+    pub(super) fn return_messages<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        known: Known,
+        served: &BTreeSet<SessionId>,
+        sent: Sent,
+    ) {
         let confirmed = known.posted - known.unconfirmed.len() as u64;
-        let sent = usize::try_from(sent.saturating_sub(confirmed)).unwrap_or(usize::MAX);
-        let mut served = BTreeSet::new();
-        for index in 0..turn.sessions.table_len() as u32 {
-            let Some(id) = turn.sessions.at(index).map(|session| session.id) else {
-                continue;
-            };
-            let backed = backed_mut(turn, id).filter(|it| it.backend == Some(backend));
-            if let Some(backed) = backed {
-                (backed.backend, backed.is_handed_over) = (None, false);
-                self.await_backend(turn, id);
-                served.insert(id);
-            }
-        }
+        let (Sent::Lost(count) | Sent::Kept(count)) = sent;
+        let was_sent = usize::try_from(count.saturating_sub(confirmed)).unwrap_or(usize::MAX);
         // A session that was about to be released may have later messages in its backlog, so these go in front, the last one first.
         let unconfirmed = known.unconfirmed.into_iter().enumerate().rev();
         for (index, (mut message, _)) in unconfirmed {
@@ -321,22 +360,23 @@ impl Backends {
                 continue;
             };
             let is_event = message.kind == BackendKind::Event;
-            match index < sent {
+            let comes_again = || known.again.iter().any(|it| covers(it, &backed.namespace));
+            match index < was_sent {
                 false if is_event || message.kind == BackendKind::Answered => {}
                 // A message that the backend was sent may have had an effect, so no other backend gets it, unless the app wants that.
-                true if is_event && known.again.iter().any(|it| covers(it, &backed.namespace)) => {
+                true if is_event && matches!(sent, Sent::Lost(_)) && comes_again() => {
                     self.counts.redelivered += 1;
                     let message = Arc::make_mut(&mut message);
                     message.count = message.count.saturating_add(1);
                 }
                 was_sent => {
-                    self.counts.lost += u64::from(was_sent && is_event);
+                    let is_lost = was_sent && is_event && matches!(sent, Sent::Lost(_));
+                    self.counts.lost += u64::from(is_lost);
                     continue;
                 }
             }
             backed.backlog.push_front(message);
         }
-        self.assign(turn);
     }
 
     /// Notes that the backend of a session no longer serves it. Returns the messages of the session that no backend was posted.
@@ -356,6 +396,32 @@ impl Backends {
         }
         backlog
     }
+}
+
+/// The number of messages of this shard that a backend was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sent {
+    /// It has ended, and may have handled some of them.
+    Lost(u64),
+    /// It has only lost its node, and handles them.
+    Kept(u64),
+}
+
+/// The sessions of this shard that backends serve and that meet a condition.
+pub(super) fn sessions_of<E>(
+    turn: &TurnContext<'_, E>,
+    is_meant: impl Fn(&Backed) -> bool,
+) -> BTreeSet<SessionId> {
+    let sessions =
+        (0..turn.sessions.table_len() as u32).filter_map(|index| turn.sessions.at(index));
+    let meant = sessions.filter(|session| {
+        let backed = session
+            .state
+            .as_ref()
+            .and_then(|with| with.backed.as_deref());
+        backed.is_some_and(&is_meant)
+    });
+    meant.map(|session| session.id).collect()
 }
 
 /// Refuses a session that is not open.

@@ -113,6 +113,10 @@ impl Backends {
                 return Ok(());
             }
             BackendKind::Broadcast => return self.publish(turn, id, message),
+            BackendKind::Received => {
+                self.note_received(turn, id, message);
+                return Ok(());
+            }
             BackendKind::DeliverAgain => return self.deliver_again(turn, id, message),
             BackendKind::SetData if !has_data(&[]) || message.attachments.is_some() => {
                 return Err(NO_DATA);
@@ -199,9 +203,10 @@ impl Backends {
         }
         let own = self.own.entry(id).or_default();
         own.namespaces = names.iter().map(|name| Name::from(*name)).collect();
-        own.announce(turn, id);
+        own.announce(turn, id, message.session);
         let served = Backend {
             correlation: message.correlation,
+            session: Some(id),
             ..Backend::new(BackendKind::Served)
         };
         turn.send(id, &Message::Backend(Box::new(served)));

@@ -4,7 +4,8 @@
 //! of a session assigns it to one of them (`assign.rs`), posts its messages to the shard of the backend, and keeps a copy of each until the
 //! backend has confirmed it. So a shard has at most [`Limits::backend_messages_max`] of them for each backend, and knows after the loss of
 //! the backend which it was not sent: the next backend gets these. `command.rs` has the other direction, `ask.rs` the broadcasts that
-//! sessions answer, `tell.rs` the messages between backends, `hand_over.rs` the planned end of a backend, and `nodes.rs` the loss of a node.
+//! sessions answer, `tell.rs` the messages between backends, `hand_over.rs` the planned end of a backend, `nodes.rs` the loss of a node,
+//! and `reserved.rs` the sessions that wait for a backend whose node is lost.
 //!
 //! All messages are entries, also if the shards are the same. So the commands of a backend take effect in the order sent.
 //!
@@ -16,6 +17,7 @@ mod assign;
 mod command;
 mod hand_over;
 mod nodes;
+mod reserved;
 mod tell;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +37,7 @@ use crate::timer::DeadlineQueue;
 
 use ask::{Asks, OwnAsks};
 use hand_over::HandOver;
+use reserved::{Earlier, Reservations};
 
 pub(crate) use command::broadcast;
 
@@ -61,6 +64,8 @@ struct Known {
     again: Vec<Name>,
     /// Sessions whose next message waits for a confirmation, each once.
     waiting: VecDeque<SessionId>,
+    /// The backend that it was before the loss of its node.
+    earlier: Option<Earlier>,
 }
 
 impl Known {
@@ -122,6 +127,8 @@ struct Own {
     sessions: BTreeSet<SessionId>,
     /// The number of them that the shards know.
     announced: usize,
+    /// The messages of each shard that it received over its earlier connection.
+    received: BTreeMap<Address, u64>,
     /// The number of messages of each shard that it was sent.
     sent: BTreeMap<Address, u64>,
     /// The sources of the messages that it has not confirmed, in order.
@@ -168,6 +175,8 @@ pub(crate) struct Backends {
     known_by: DeadlineQueue<LocalSessionId>,
     /// The namespaces of lost backends, until their sessions have no time left.
     lost: VecDeque<(Instant, Vec<Name>)>,
+    /// The sessions of backends whose nodes are lost.
+    reservations: Reservations,
     /// The asks that sessions of this shard answer.
     asks: Asks,
     /// The counters of events. The gauges are made on request.
@@ -205,6 +214,7 @@ impl Backends {
             deadlines: DeadlineQueue::new(),
             known_by: DeadlineQueue::new(),
             lost: VecDeque::new(),
+            reservations: Reservations::default(),
             asks: Asks::default(),
             counts: BackendCounts::default(),
         }
@@ -219,7 +229,9 @@ impl Backends {
             unconfirmed: known().map(|it| it.unconfirmed.len() + it.kept).sum(),
             unconfirmed_bytes: known().map(|it| it.bytes).sum(),
             oldest_posted: oldest.map(|(_, posted_at)| *posted_at).min(),
-            waiting: self.unserved.len() + known().map(|it| it.waiting.len()).sum::<usize>(),
+            waiting: self.unserved.len()
+                + self.reservations.session_count()
+                + known().map(|it| it.waiting.len()).sum::<usize>(),
             ..self.counts
         }
     }
@@ -229,6 +241,7 @@ impl Backends {
         let next = [
             self.deadlines.next(),
             self.known_by.next(),
+            self.reservations.next_deadline(),
             self.asks.next_deadline(),
         ];
         let own = self.own.values().map(|own| own.asks.next_deadline());
@@ -311,7 +324,13 @@ impl Backends {
                 backend,
                 namespaces,
                 sessions,
-            } => self.serving(turn, backend, namespaces, sessions as usize),
+                earlier,
+                received,
+            } => {
+                let earlier = earlier.map(|id| Earlier { id, received });
+                self.serving(turn, backend, namespaces, sessions as usize);
+                self.resume(turn, backend, earlier);
+            }
             BackendEntry::Lost { backend, sent } => self.lost(turn, backend, sent),
             BackendEntry::Notice {
                 backend,

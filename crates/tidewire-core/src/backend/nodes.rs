@@ -48,29 +48,32 @@ pub(super) fn without_lost<E>(turn: &TurnContext<'_, E>, mut shards: Vec<Address
 }
 
 impl Own {
-    fn serve(&self, backend: SessionId) -> Entry {
+    fn serve(&self, backend: SessionId, earlier: Option<SessionId>, received: u64) -> Entry {
         Entry::Backend(BackendEntry::Serve {
             backend,
             namespaces: self.namespaces.clone(),
             sessions: u32::try_from(self.announced).unwrap_or(u32::MAX),
+            earlier,
+            received,
         })
     }
 
-    /// Announces to the shards what the backend serves.
+    /// Announces to the shards what the backend serves, and the backend that it was before the loss of its node.
     pub(super) fn announce<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         backend: SessionId,
+        earlier: Option<SessionId>,
     ) {
         self.announced = self.sessions.len();
-        let serve = self.serve(backend);
-        match turn.shard.level >= LEVEL {
-            true => turn.post_all(&serve),
-            false => {
-                for shard in shards_of_node(turn) {
-                    turn.post(shard, serve.clone());
-                }
-            }
+        let shards = match turn.shard.level >= LEVEL {
+            true => turn.shard.shards().collect(),
+            false => shards_of_node(turn),
+        };
+        let received = std::mem::take(&mut self.received);
+        for shard in shards {
+            let of_shard = received.get(&shard).copied().unwrap_or_default();
+            turn.post(shard, self.serve(backend, earlier, of_shard));
         }
     }
 
@@ -82,7 +85,7 @@ impl Own {
     ) {
         let step = LOAD_STEP.max(self.announced / 8);
         if self.sessions.len().abs_diff(self.announced) >= step && !self.namespaces.is_empty() {
-            self.announce(turn, backend);
+            self.announce(turn, backend, None);
         }
     }
 
@@ -144,7 +147,7 @@ impl Backends {
         });
         let mut entries = Vec::new();
         for (backend, own) in staying {
-            entries.push(own.serve(*backend));
+            entries.push(own.serve(*backend, None, 0));
             if !own.again.is_empty() {
                 entries.push(Entry::Backend(BackendEntry::DeliverAgain {
                     backend: *backend,
@@ -206,8 +209,7 @@ impl Backends {
         let lost = self.known.iter().map(|known| known.backend);
         let lost = lost.filter(|backend| backend.address.node == node);
         for backend in lost.collect::<Vec<_>>() {
-            // It may have been sent all messages.
-            self.lost(turn, backend, u64::MAX);
+            self.reserve(turn, backend);
         }
     }
 }

@@ -18,6 +18,10 @@ pub enum BackendEntry {
         namespaces: Vec<Name>,
         /// The sessions of all shards that it serves.
         sessions: u32,
+        /// The backend that it was before the loss of its node, whose sessions it keeps.
+        earlier: Option<SessionId>,
+        /// The number of the shard's messages that it received then.
+        received: u64,
     },
     /// To every shard: the backend has ended.
     Lost {

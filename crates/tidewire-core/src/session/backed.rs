@@ -24,6 +24,10 @@ pub(crate) struct Backed {
     pub(crate) id: Option<Name>,
     /// Its data for the next backend, as JSON.
     pub(crate) data: Option<Payload>,
+    /// Its reservation for the backend that served it, whose node is lost.
+    pub(crate) reservation: Option<u64>,
+    /// The backend that alone may serve it, because it keeps its sessions.
+    pub(crate) kept_for: Option<SessionId>,
     /// Until when it may be without a backend, if it is without one now.
     pub(crate) waits_until: Instant,
     /// Messages for the next backend: ones that a lost backend was not sent, and ones that arrived while a backend was about to release it.
@@ -50,6 +54,8 @@ impl Backed {
             backend: None,
             id: None,
             data: None,
+            reservation: None,
+            kept_for: None,
             waits_until: since,
             backlog: VecDeque::new(),
             is_handed_over: false,

@@ -1,13 +1,16 @@
 //! Backends that serve the sessions of other nodes: all messages, the choice of the backend, and the loss of either node.
 
+use std::time::Duration;
+
 use tidewire_core::address::SessionId;
+use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{Backend, BackendKind, Event, Message};
 use tidewire_core::settings::Settings;
 
 use super::asks::{correlation, outcome};
 use super::backends::{
     SECOND, about, about_sessions, backend, backend_with_sessions, broadcast, check_refused,
-    confirm, data, event, join, kinds, message, served, settings,
+    confirm, data, event, join, kinds, login, message, served, settings,
 };
 use super::driver::Node;
 
@@ -15,6 +18,7 @@ use super::driver::Node;
 const LEVEL: u16 = 6;
 /// The shards of a node.
 const SHARDS: u16 = 2;
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 fn cluster(nodes: u16) -> Node {
     cluster_with(nodes, settings())
@@ -362,4 +366,188 @@ fn a_hand_over_does_not_wait_for_a_lost_node() {
     node.lose_node(1);
     node.release_posts();
     assert_eq!(got(&mut node, leaving), ["HandedOver"]);
+}
+
+/// A backend that has lost its node, at another node. It received this number of messages from the shard of each session.
+fn back(
+    node: &mut Node,
+    shard: u16,
+    earlier: SessionId,
+    received: &[(SessionId, u32)],
+) -> (SessionId, Vec<String>) {
+    let backend = login(node, shard);
+    for (session, count) in received {
+        let received = Backend {
+            count: *count,
+            ..about(BackendKind::Received, *session)
+        };
+        assert!(node.ask(backend, &message(received)).is_empty());
+    }
+    let serve = Backend {
+        names: vec!["/"],
+        correlation: Some("1"),
+        ..about(BackendKind::Serve, earlier)
+    };
+    let seen = node.ask(backend, &message(serve));
+    assert!(
+        seen[0].contains("Served") && seen[0].contains(&format!("{backend:?}")),
+        "{seen:?}"
+    );
+    (backend, about_sessions(seen))
+}
+
+#[test]
+fn a_backend_keeps_its_sessions_and_their_messages_through_the_loss_of_its_node() {
+    for is_back_first in [false, true] {
+        let mut node = cluster(3);
+        let earlier = backend(&mut node, 0, &["/"]);
+        let session = served(&mut node, earlier, SHARDS, "/");
+        join(&mut node, earlier, session, &["a"]);
+        node.send(session, &event(r#"["received"]"#));
+        assert_eq!(got(&mut node, earlier), ["Event"]);
+        let other = backend(&mut node, 2 * SHARDS, &["/"]);
+        // The time of its first wait ends while it waits again.
+        node.pass(5 * SECOND);
+        node.hold_posts();
+        node.send(session, &event(r#"["on its way"]"#));
+        node.cut(0);
+        node.release_posts();
+        let received = [(session, 2)];
+        let (backend, seen) = match is_back_first {
+            true => {
+                let (backend, seen) = back(&mut node, SHARDS + 1, earlier, &received);
+                assert!(seen.is_empty(), "{seen:?}");
+                node.lose_node(0);
+                (backend, about_sessions(node.take(backend)))
+            }
+            false => {
+                node.lose_node(0);
+                assert!(!node.offer(session, &event(r#"["waits"]"#)));
+                node.pass(9 * SECOND);
+                back(&mut node, SHARDS + 1, earlier, &received)
+            }
+        };
+        assert_eq!(kinds(&seen), ["Opened", "Event"]);
+        assert!(
+            seen[0].contains(r#"correlation: Some("id")"#) && seen[0].contains(r#"["a"]"#),
+            "{seen:?}"
+        );
+        assert_eq!(data(&seen[1..]), [r#"["on its way"]"#]);
+        node.send(session, &event(r#"["next"]"#));
+        assert_eq!(data(&about_sessions(node.take(backend))), [r#"["next"]"#]);
+        assert!(got(&mut node, other).is_empty());
+        node.pass(10 * SECOND);
+        assert_eq!(node.close_reason(session), None);
+    }
+}
+
+#[test]
+fn a_backend_that_comes_back_gets_all_of_its_sessions_however_slow_it_is() {
+    let mut settings = settings();
+    settings.limits.backend_messages_max = 2;
+    let mut node = cluster_with(3, settings);
+    let earlier = backend(&mut node, 0, &["/"]);
+    let sessions: Vec<SessionId> = (0..5)
+        .map(|_| {
+            let session = served(&mut node, earlier, SHARDS, "/");
+            confirm(&mut node, earlier, 1);
+            session
+        })
+        .collect();
+    let other = backend(&mut node, 2 * SHARDS, &["/"]);
+    node.lose_node(0);
+    let (kept, seen) = back(&mut node, 2 * SHARDS, earlier, &[(sessions[0], 5)]);
+    assert_eq!(kinds(&seen), ["Opened", "Opened"]);
+    let mut count = seen.len();
+    while count < 5 {
+        node.pass(SECOND);
+        let seen = about_sessions(confirm(&mut node, kept, 1));
+        assert_eq!(kinds(&seen), ["Opened"]);
+        count += 1;
+    }
+    assert!(got(&mut node, other).is_empty());
+}
+
+#[test]
+fn sessions_pass_to_another_backend_if_theirs_does_not_come_back_with_its_node() {
+    for again in [false, true] {
+        let mut node = cluster(3);
+        let lost = backend(&mut node, 0, &["/"]);
+        if again {
+            let again = Backend {
+                names: vec!["/"],
+                ..Backend::new(BackendKind::DeliverAgain)
+            };
+            node.send(lost, &message(again));
+        }
+        let session = served(&mut node, lost, SHARDS, "/");
+        node.send(session, &event(r#"["sent"]"#));
+        let other = backend(&mut node, 2 * SHARDS, &["/"]);
+        node.lose_node(0);
+        node.pass(10 * SECOND - MILLISECOND);
+        assert!(got(&mut node, other).is_empty());
+        node.pass(MILLISECOND);
+        let counts = node.counts(usize::from(SHARDS)).backends;
+        match again {
+            true => assert_eq!(got(&mut node, other), ["Opened", "Event"]),
+            false => assert_eq!(got(&mut node, other), ["Opened"]),
+        }
+        assert_eq!(
+            (counts.lost, counts.redelivered),
+            (u64::from(!again), u64::from(again))
+        );
+        // Then its backend comes too late.
+        let (_, seen) = back(&mut node, SHARDS, lost, &[(session, 2)]);
+        assert!(seen.is_empty(), "{seen:?}");
+        assert_eq!(node.close_reason(session), None);
+    }
+}
+
+#[test]
+fn another_backend_takes_the_sessions_some_at_a_time() {
+    let mut settings = settings();
+    settings.limits.backend_messages_max = 2;
+    let mut node = cluster_with(2, settings);
+    let lost = backend(&mut node, 0, &["/"]);
+    let sessions: Vec<SessionId> = (0..4)
+        .map(|_| {
+            let session = served(&mut node, lost, SHARDS, "/");
+            confirm(&mut node, lost, 1);
+            session
+        })
+        .collect();
+    let other = backend(&mut node, SHARDS, &["/"]);
+    node.lose_node(0);
+    node.pass(10 * SECOND);
+    assert_eq!(got(&mut node, other), ["Opened", "Opened"]);
+    let seen = about_sessions(confirm(&mut node, other, 2));
+    assert_eq!(kinds(&seen), ["Opened", "Opened"]);
+    for session in sessions {
+        assert_eq!(node.close_reason(session), None);
+    }
+}
+
+#[test]
+fn sessions_end_if_their_backend_does_not_come_back_and_there_is_no_other_one() {
+    let mut node = cluster(2);
+    let lost = backend(&mut node, 0, &["/"]);
+    let sessions = [SHARDS, SHARDS + 1].map(|shard| served(&mut node, lost, shard, "/"));
+    node.lose_node(0);
+    node.close(sessions[1]);
+    node.pass(10 * SECOND - MILLISECOND);
+    assert_eq!(node.close_reason(sessions[0]), None);
+    node.pass(MILLISECOND);
+    assert_eq!(node.close_reason(sessions[0]), Some(CloseReason::NoBackend));
+    assert_eq!(node.close_reason(sessions[1]), None);
+}
+
+#[test]
+fn a_leaving_backend_does_not_come_back() {
+    let mut node = cluster(3);
+    let leaving = backend(&mut node, 0, &["/"]);
+    served(&mut node, leaving, SHARDS, "/");
+    let other = backend(&mut node, 2 * SHARDS, &["/"]);
+    node.send(leaving, &message(Backend::new(BackendKind::HandOver)));
+    node.lose_node(0);
+    assert_eq!(got(&mut node, other), ["Opened"]);
 }

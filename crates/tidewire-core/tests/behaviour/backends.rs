@@ -55,17 +55,23 @@ pub fn backend(node: &mut Node, shard: u16, namespaces: &[&str]) -> SessionId {
     backend
 }
 
+/// Logs a backend in that serves no namespace yet.
+pub fn login(node: &mut Node, shard: u16) -> SessionId {
+    let principal = Principal::new("backend".into());
+    let principal = principal.with_credential(Credential::Backend("backend".into()));
+    node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(principal)));
+    let backend = node.login_on(shard);
+    node.login_outcome = None;
+    backend
+}
+
 /// The same for one that gets sessions at once.
 pub fn backend_with_sessions(
     node: &mut Node,
     shard: u16,
     namespaces: &[&str],
 ) -> (SessionId, Seen) {
-    let principal = Principal::new("backend".into());
-    let principal = principal.with_credential(Credential::Backend("backend".into()));
-    node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(principal)));
-    let backend = node.login_on(shard);
-    node.login_outcome = None;
+    let backend = login(node, shard);
     let serve = Backend {
         names: namespaces.to_vec(),
         correlation: Some("1"),

@@ -812,17 +812,22 @@ impl Node {
 
     /// A node is lost with the entries of its shards that have not arrived.
     pub fn lose_node(&mut self, node: u16) {
-        self.births[usize::from(node)] = 0;
-        let is_of = |address: &Address| address.node == node;
-        self.world
-            .posts
-            .retain(|(from, to, _)| !is_of(from) && !is_of(to));
+        self.cut(node);
         for shard in 0..self.world.shards {
             if self.is_live(shard) {
                 self.give(shard, Input::NodeLost { node });
             }
         }
         self.settle();
+    }
+
+    /// The same before the others know it.
+    pub fn cut(&mut self, node: u16) {
+        self.births[usize::from(node)] = 0;
+        let is_of = |address: &Address| address.node == node;
+        self.world
+            .posts
+            .retain(|(from, to, _)| !is_of(from) && !is_of(to));
     }
 
     fn is_live(&self, shard: u16) -> bool {

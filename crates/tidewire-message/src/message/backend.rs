@@ -157,6 +157,8 @@ kinds! {
     DeliverAgain = 26,
     /// From a backend: data of the session, which the next backend gets with `Opened`.
     SetData = 27,
+    /// A backend says how many messages of a shard it has received over an earlier connection.
+    Received = 28,
     /// The sender has no right to send messages of backends.
     NotABackend = 100,
     /// The message can't be executed.

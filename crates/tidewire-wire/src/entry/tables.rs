@@ -63,7 +63,7 @@ choices! {
     }
 
     BackendEntry {
-        1 Serve { 1 backend, 2 namespaces, 3 sessions },
+        1 Serve { 1 backend, 2 namespaces, 3 sessions, 4 earlier, 5 received },
         2 Lost { 1 backend, 2 sent },
         3 Notice { 1 backend, 2 from, 3 message },
         4 Confirmed { 1 backend, 2 count },
@@ -390,6 +390,7 @@ numbers! {
         25 Release,
         26 DeliverAgain,
         27 SetData,
+        28 Received,
         100 NotABackend,
         101 InvalidCommand,
         102 AskFailed,

@@ -1179,6 +1179,8 @@ fn first() -> Vec<(&'static str, Entry)> {
                 backend: session(9),
                 namespaces: vec![name("/"), name("/room/*")],
                 sessions: 300,
+                earlier: Some(session(4)),
+                received: 300,
             }),
         ),
         (
