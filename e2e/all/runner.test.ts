@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { clock, report, runSuites, type Suite } from './runner.ts';
+import { clock, report, runSuites, type Pace, type Suite } from './runner.ts';
 
 const suite = (name: string, commands: string[][], rest: Partial<Suite> = {}): Suite => ({
   name,
@@ -14,6 +14,9 @@ const suite = (name: string, commands: string[][], rest: Partial<Suite> = {}): S
   budgetSeconds: 30,
   ...rest,
 });
+
+/** Observes processors that are always as busy as given. */
+const pace = (busy: number): Pace => ({ observeMs: 50, observe: () => () => busy, busyMax: 0.8 });
 
 test('a suite passes if all its commands pass, and fails at the first command that fails', async () => {
   const [good, bad] = await runSuites([suite('good', [['true'], ['true']]), suite('bad', [['true'], ['false']])], [], []);
@@ -62,24 +65,45 @@ test('suites are skipped only by name, and the last line of the report counts th
   await assert.rejects(runSuites([suite('a', [])], ['c'], []), /no suite is named c; there are: a/);
 });
 
-test('suites of one group run at the same time, and the report keeps their order', async () => {
+/** Suites of one group that write a file each and wait for the files of all, and then other suites. */
+function meetingSuites(folder: string, names: string[], others: Suite[]): Suite[] {
+  const wait = names.map((name) => `until [ -e ${name} ]; do sleep 0.01; done`).join('; ');
+  const meets = (name: string): string[] => ['sh', '-c', `cd ${folder}; echo > ${name}; ${wait}`];
+  return [...names.map((name) => suite(name, [meets(name)], { group: 'g' })), ...others];
+}
+
+test('two suites of one group run at the same time on busy processors, and the report keeps their order', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-runner-'));
-  // Each script waits for the file that the other script writes.
-  const meets = (own: string, other: string): string[] => {
-    const script = `echo > ${own}; until [ -e ${other} ]; do sleep 0.01; done`;
-    return ['sh', '-c', `cd ${folder}; ${script}`];
-  };
-  const suites = [
-    suite('one', [meets('a', 'b')], { group: 'g' }),
-    suite('two', [['false']], { group: 'g' }),
-    suite('three', [meets('b', 'a')], { group: 'g' }),
+  t.after(() => rmSync(folder, { recursive: true }));
+  const suites = meetingSuites(folder, ['one', 'two'], [
+    suite('three', [['false']], { group: 'g', budgetSeconds: 40 }),
     suite('four', [['true']]),
-  ];
-  const outcomes = await runSuites(suites, [], []);
-  rmSync(folder, { recursive: true });
-  assert.deepEqual(outcomes.map(({ name, state }) => `${name} ${state}`), ['one passed', 'two failed', 'three passed', 'four passed']);
-  const skipped = await runSuites(suites, ['one', 'three'], []);
-  assert.deepEqual(skipped.map(({ state }) => state), ['skipped', 'failed', 'skipped', 'passed']);
+  ]);
+  const outcomes = await runSuites(suites, [], [], pace(1));
+  assert.deepEqual(outcomes.map(({ name, state }) => `${name} ${state}`), ['one passed', 'two passed', 'three failed', 'four passed']);
+  const skipped = await runSuites(suites, ['one', 'three'], [], pace(1));
+  assert.deepEqual(skipped.map(({ state }) => state), ['skipped', 'passed', 'skipped', 'passed']);
+});
+
+test('more suites of a group start only while processor time is idle', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-runner-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const three = meetingSuites(folder, ['one', 'two', 'three'], []);
+  const together = await runSuites(three, [], [], pace(0.5));
+  assert.deepEqual(together.map(({ state }) => state), ['passed', 'passed', 'passed']);
+  rmSync(join(folder, 'three'));
+  // On busy processors the third one would start only after one of the two has ended, and they wait for it.
+  const apart = await runSuites(three.map((one) => ({ ...one, budgetSeconds: 1 })), [], [], pace(0.9));
+  assert.deepEqual(apart.map(({ state }) => state), ['failed', 'failed', 'passed']);
+});
+
+test('the suites with the largest budgets start first', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-runner-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const short = suite('short', [['sh', '-c', `cd ${folder} && [ -e long ] && [ -e longer ]`]], { group: 'g', budgetSeconds: 10 });
+  const long = meetingSuites(folder, ['long', 'longer'], []);
+  const outcomes = await runSuites([short, ...long], [], [], pace(0));
+  assert.deepEqual(outcomes.map(({ name, state }) => `${name} ${state}`), ['short passed', 'long passed', 'longer passed']);
 });
 
 test('a run that takes longer than its budget has failed, and its line gives the reason', () => {

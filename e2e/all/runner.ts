@@ -1,5 +1,6 @@
-// Runs suites in order, and the suites of a group at the same time. It installs missing programs, enforces the budgets, and reports at
-// the end which suites passed, failed or were skipped by name, and what failed in them. A suite that could not run has failed.
+// Runs suites in order, and the suites of a group at the same time as far as the processors allow. It installs missing programs, enforces
+// the budgets, and reports at the end which suites passed, failed or were skipped by name, and what failed in them. A suite that could not
+// run has failed.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -26,8 +27,8 @@ export interface Suite {
   /** Seconds that the suite may take, with its builds but without the installation of programs. */
   budgetSeconds: number;
   /**
-   * Consecutive suites of one group run at the same time, because each mostly waits or uses processor time that the others leave idle.
-   * The output of each is printed as a whole after the suite has ended.
+   * Consecutive suites of one group run at the same time: always two, and another one whenever these leave processor time idle. Those with
+   * the largest budget start first, so that the last ones are short. The output of each is printed as a whole after it has ended.
    */
   group?: string;
 }
@@ -37,6 +38,23 @@ type Output = ((chunk: Buffer) => void) | undefined;
 
 /** A program that outlives its command may keep the output open. The rest of the output is awaited for this time. */
 const REST_MS = 1_000;
+/** Two suites run at the same time even if they use all processors: while one waits or compiles its last crate, the other goes on. */
+const TOGETHER_MIN = 2;
+/** More suites would need more memory, and each would take long enough to exceed its budget. */
+const TOGETHER_MAX = 5;
+
+/** When suites of a group start. The tests of this runner replace it. */
+export interface Pace {
+  /** How long the processors are observed before another suite starts. Within this time a started suite uses what it will use. */
+  observeMs: number;
+  /** Starts an observation. Its end returns the share of processor time that was used. */
+  observe: () => () => number;
+  /** Another suite starts if the share is below this. */
+  busyMax: number;
+}
+
+const PACE: Pace = { observeMs: 8_000, observe: processorShare, busyMax: 0.8 };
+
 /** Lines about the failures of one suite in the report. */
 const FAILURES_MAX = 12;
 
@@ -52,7 +70,7 @@ export interface Outcome {
 }
 
 /** Runs the suites whose names are not in `skip`. If `only` is not empty, runs only the suites that it names. */
-export async function runSuites(suites: Suite[], skip: string[], only: string[]): Promise<Outcome[]> {
+export async function runSuites(suites: Suite[], skip: string[], only: string[], pace = PACE): Promise<Outcome[]> {
   const unknown = [...skip, ...only].filter((name) => suites.every((suite) => suite.name !== name));
   if (unknown.length > 0) {
     const known = suites.map((suite) => suite.name).join(', ');
@@ -63,7 +81,7 @@ export async function runSuites(suites: Suite[], skip: string[], only: string[])
     const busy = processorShare();
     const isSkipped = ({ name }: Suite): boolean => skip.includes(name) || (only.length > 0 && !only.includes(name));
     const [first, ...others] = group.filter((suite) => !isSkipped(suite));
-    const ended = first === undefined ? [] : others.length === 0 ? [await runSuite(first)] : await runTogether([first, ...others]);
+    const ended = first === undefined ? [] : others.length === 0 ? [await runSuite(first)] : await runTogether([first, ...others], pace);
     if (ended.length > 0) console.log(`    processors: ${(100 * busy()).toFixed(0)} % busy`);
     const skipped = group.filter(isSkipped).map(({ name }): Outcome => ({ name, state: 'skipped', seconds: 0 }));
     const place = ({ name }: Outcome): number => group.findIndex((suite) => suite.name === name);
@@ -82,24 +100,42 @@ function groupsOf(suites: Suite[]): Suite[][] {
   return groups;
 }
 
-async function runTogether(suites: Suite[]): Promise<Outcome[]> {
+async function runTogether(suites: Suite[], pace: Pace): Promise<Outcome[]> {
   console.log(`\n... ${suites.map(({ name }) => name).join(', ')}`);
-  // The package manager can install for only one suite at a time.
-  const missing = new Map<Suite, Outcome>();
-  for (const suite of suites) {
-    const outcome = await missingNeed(suite);
-    if (outcome) missing.set(suite, outcome);
+  const outcomes: Outcome[] = [];
+  const running = new Set<Promise<void>>();
+  for (const suite of [...suites].sort((a, b) => b.budgetSeconds - a.budgetSeconds)) {
+    await idleTime(running, pace);
+    // The package manager can install for only one suite at a time, so the next suite starts after this installation.
+    const missing = await missingNeed(suite);
+    const run: Promise<void> = runBuffered(suite, missing).then((outcome) => {
+      outcomes.push(outcome);
+      running.delete(run);
+    });
+    running.add(run);
   }
-  return Promise.all(
-    suites.map(async (suite) => {
-      const output: Buffer[] = [];
-      const outcome = missing.get(suite) ?? (await runCommands(suite, (chunk) => output.push(chunk)));
-      console.log(title(suite));
-      process.stdout.write(Buffer.concat(output));
-      showSeconds(suite, outcome);
-      return withFailures(outcome, output);
-    }),
-  );
+  await Promise.all(running);
+  return outcomes;
+}
+
+/** Resolves when another suite may start: fewer than two run, or those that run leave processor time idle. */
+async function idleTime(running: Set<Promise<void>>, { observeMs, observe, busyMax }: Pace): Promise<void> {
+  while (running.size >= TOGETHER_MIN) {
+    const busy = observe();
+    const ended = [...running].map((run) => run.then(() => false));
+    // The end of a suite changes the load, so the observation starts again.
+    const isObserved = await Promise.race([pause(observeMs, true), ...ended]);
+    if (isObserved && running.size < TOGETHER_MAX && busy() < busyMax) return;
+  }
+}
+
+async function runBuffered(suite: Suite, missing: Outcome | undefined): Promise<Outcome> {
+  const output: Buffer[] = [];
+  const outcome = missing ?? (await runCommands(suite, (chunk) => output.push(chunk)));
+  console.log(title(suite));
+  process.stdout.write(Buffer.concat(output));
+  showSeconds(suite, outcome);
+  return withFailures(outcome, output);
 }
 
 /** The outcome with what its output tells about a failure. */

@@ -3,9 +3,10 @@
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
+import { buildFolder, inputsFile } from './build-folder.js';
 
 interface Manifest {
   exports: Record<string, string | { require?: object }>;
@@ -16,14 +17,19 @@ interface Manifest {
 const TSC = createRequire(import.meta.url).resolve('typescript/bin/tsc');
 const COMMON: BuildOptions = { target: 'es2022', sourcemap: true, logLevel: 'warning' };
 
-for (const folder of process.argv.slice(2)) await buildBinding(resolve(folder));
+const HERE = import.meta.dirname;
 
-async function buildBinding(home: string): Promise<void> {
-  const dist = join(home, 'dist');
+for (const folder of process.argv.slice(2)) {
+  const home = resolve(folder);
+  const own = ['src', 'package.json', 'package-lock.json', 'tsconfig.json'].map((input) => join(home, input));
+  // The types of the client and the compiler are inputs, too.
+  const shared = [inputsFile(join(HERE, 'dist')), ...['build-binding.ts', 'package-lock.json'].map((input) => join(HERE, input))];
+  await buildFolder(join(home, 'dist'), [...own, ...shared.filter((input) => existsSync(input))], (dist) => buildBinding(home, dist));
+}
+
+async function buildBinding(home: string, dist: string): Promise<void> {
   const { exports, dependencies, peerDependencies } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as Manifest;
   const entries = Object.entries(exports).filter(([, target]) => typeof target !== 'string') as Array<[string, { require?: object }]>;
-  rmSync(dist, { recursive: true, force: true });
-  mkdirSync(dist);
   // The package uses the client's published types, not its source.
   const declarations = ['--paths', 'null', '--rootDir', join(home, 'src'), '--declaration', '--emitDeclarationOnly', '--outDir', join(dist, 'esm')];
   execFileSync(process.execPath, [TSC, '--project', home, ...declarations], { stdio: 'inherit' });
