@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use tidewire_message::address::Address;
 
 /// Subscriptions by shard. Only shards with subscriptions have an entry, in the order of their first one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ShardCounts(SmallVec<[(Address, u32); 2]>);
 
 impl ShardCounts {
@@ -42,6 +42,11 @@ impl ShardCounts {
         let before = self.0.len();
         self.0.retain(|(shard, _)| shard.node != node);
         self.0.len() < before
+    }
+
+    /// Forgets the subscriptions of all other nodes.
+    pub fn keep_node(&mut self, node: u16) {
+        self.0.retain(|(shard, _)| shard.node == node);
     }
 
     /// Whether no shard has subscriptions.

@@ -13,6 +13,12 @@ pub struct DeadlineQueue<T> {
     queue: VecDeque<(Instant, T)>,
 }
 
+impl<T> Default for DeadlineQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> DeadlineQueue<T> {
     /// An empty queue.
     pub fn new() -> Self {

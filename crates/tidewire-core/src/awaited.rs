@@ -13,13 +13,12 @@ use smallvec::SmallVec;
 use crate::address::{Address, SessionId};
 use crate::entry::{
     Answer, Asker, CallNotice, Entry, HistoryEntry, HistoryPage, Listening, PendingReplyId,
-    QueryEntry, ReadFailed, RecordAnswer, RecordOperation, RecordRead, RecordRefusal,
-    RecordRequest, RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot,
-    TransactionResult, WorkEntry,
+    ReadFailed, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
+    RecordRequestKind, ReplyPart, RpcDelivery, RpcEntry, Snapshot, TransactionResult, WorkEntry,
 };
-use crate::message::{QueryReason, Reason, RecordAction};
+use crate::message::{Reason, RecordAction};
 use crate::table::{self, Map};
-use crate::text::{Name, Payload};
+use crate::text::Name;
 
 /// A node can't join with this birth: it is not later than one that the shard knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +50,6 @@ enum Key {
     Call(SessionId, Name, Box<str>),
     Proceed(Address, SessionId),
     Rate(Name, u8),
-    /// The shard, and the number of the query.
-    Query(Address, u64),
 }
 
 /// The asker of a value.
@@ -296,23 +293,6 @@ pub(crate) fn visit_refusals(to: Address, entry: &Entry, mut visit: impl FnMut(E
         Entry::History(HistoryEntry::Read(read)) => {
             Entry::History(HistoryEntry::Page(Box::new(HistoryPage::unavailable(read))))
         }
-        &Entry::Query(QueryEntry::Collect { run, .. }) => Entry::Query(QueryEntry::Collected {
-            run,
-            shard: to,
-            rows: Vec::new(),
-            is_last: true,
-            is_lost: true,
-        }),
-        &Entry::Query(QueryEntry::Subscribe {
-            session, serial, ..
-        }) => Entry::Query(QueryEntry::Ended {
-            session,
-            serial,
-            reason: QueryReason::Unavailable,
-            data: Payload::from_checked(
-                r#"{"message":"the node that keeps the result is lost; subscribe again"}"#,
-            ),
-        }),
         &Entry::Work(WorkEntry::Proceed { session }) => Entry::Work(WorkEntry::Proceeded {
             session,
             owner: to,
@@ -522,9 +502,6 @@ impl Key {
                 let correlation = delivery.correlation.clone();
                 Self::Call(delivery.session, delivery.name.clone(), correlation)
             }
-            &Entry::Query(QueryEntry::Collected {
-                run, is_last: true, ..
-            }) => Self::Query(from, run),
             Entry::Work(WorkEntry::Proceeded { session, owner, .. }) => {
                 Self::Proceed(*owner, *session)
             }

@@ -659,6 +659,11 @@ impl<E: Effects> TurnContext<'_, E> {
         self.out.post(to, entry);
     }
 
+    /// Whether a shard is of a node that is lost or not linked yet.
+    pub(crate) fn is_lost(&self, shard: Address) -> bool {
+        shard.node != self.shard.address.node && self.awaited.is_lost(shard.node)
+    }
+
     /// Posts an entry to every shard.
     pub(crate) fn post_all(&mut self, entry: &Entry) {
         let context = self.shard;

@@ -174,7 +174,7 @@ impl Shard {
             presences: PresenceOwner::default(),
             scopes: ScopeOwner::default(),
             histories: HistoryOwner::new(seed, opened[StoreId::DEFAULT.index()]),
-            queries: QueryReader::new(),
+            queries: QueryReader::new(seed),
             backends: Backends::new(),
             rates: RateLimiter::new(seed),
             user_rates: RateOwner::new(seed),

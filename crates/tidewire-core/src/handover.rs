@@ -148,6 +148,12 @@ impl Handover {
         markers.max().unwrap_or_default()
     }
 
+    /// Whether another shard has adopted a later view than this one.
+    pub(crate) fn is_behind(&self, shard: Address) -> bool {
+        let heard = self.heard.get(&shard);
+        heard.is_some_and(|heard| heard.marker > self.view)
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         self.stage
     }
@@ -402,18 +408,24 @@ impl Handover {
         posted: View,
         session: Option<SessionId>,
     ) -> Examined {
-        let mut result = match session {
-            Some(session) if self.queued_sessions.contains(&session) => Examined::Waits,
-            _ => Examined::Served,
+        // A request that waits behind another one of its session would still be here when a later view gives the slot back. But then the
+        // sender has posted what followed it to another owner.
+        let is_queued = session.is_some_and(|session| self.queued_sessions.contains(&session));
+        let mut result = match is_queued {
+            true => Examined::Waits,
+            false => Examined::Served,
         };
         for slot in slots {
-            if self.serves(slot) {
+            let serves = self.serves(slot);
+            if serves && !is_queued {
                 continue;
             }
             if !self.given.contains(slot) && posted <= self.view {
                 return Examined::Refused;
             }
-            result = Examined::Waits;
+            if !serves {
+                result = Examined::Waits;
+            }
         }
         result
     }

@@ -8,6 +8,7 @@ use crate::entry::{
     Answer, Asker, Entry, HistoryEntry, PendingReplyId, QueryEntry, ReadFailed, RecordAnswer,
     ReplyAction, ReplyPart, WorkEntry,
 };
+use crate::handover::Handover;
 use crate::history;
 use crate::listen;
 use crate::login;
@@ -215,7 +216,7 @@ impl Shard {
                 value,
             } => queries.value(turn, run, name, data_of(value)),
             Entry::Backend(entry) => backends.entry(turn, entry),
-            Entry::Query(entry) => query_entry(turn, records, queries, entry),
+            Entry::Query(entry) => query_entry(turn, &self.handover, records, queries, entry),
             Entry::Scope(entry) if entry.is_for_owner() => scopes.handle(turn, entry),
             Entry::Scope(entry) => scope::handle(turn, entry),
             Entry::Listening(entry) => listens.handle(turn, entry),
@@ -296,6 +297,7 @@ impl Shard {
 /// Passes an entry about a query to the owner of records, the owner of the query or the session's shard.
 fn query_entry<E: Effects>(
     turn: &mut TurnContext<'_, E>,
+    handover: &Handover,
     records: &mut RecordOwner,
     queries: &mut QueryReader,
     entry: QueryEntry,
@@ -312,8 +314,7 @@ fn query_entry<E: Effects>(
             shard,
             rows,
             is_last,
-            is_lost,
-        } => queries.collected(turn, run, shard, rows, is_last, is_lost),
+        } => queries.collected(turn, run, shard, rows, is_last),
         QueryEntry::Subscribe {
             session,
             serial,
@@ -325,8 +326,13 @@ fn query_entry<E: Effects>(
                 session,
                 serial,
                 principal,
+                prefix,
+                text: query,
             };
-            queries.subscribe(turn, subscriber, prefix, query);
+            match handover.is_behind(session.address) {
+                true => queries.defer(subscriber),
+                false => queries.subscribe(turn, subscriber),
+            }
         }
         QueryEntry::Release { session, serial } => queries.release(turn, session, serial),
         QueryEntry::Refresh { session, serial } => queries.refresh(turn, session, serial),

@@ -29,6 +29,8 @@ impl Shard {
         self.barrier
             .add_shards(shards.filter(|shard| shard.node == node));
         self.greet(now, node, out);
+        self.queries
+            .node_joined(&mut self.state.turn(now, out), node);
         self.tell_self(now, out);
         Ok(())
     }

@@ -32,8 +32,6 @@ pub enum QueryEntry {
         rows: Vec<UnsavedRow>,
         /// Whether no further part follows.
         is_last: bool,
-        /// Whether the shard is lost, so that its records are not known.
-        is_lost: bool,
     },
     /// To the owner of a live query: a session subscribes to it.
     Subscribe {

@@ -8,7 +8,8 @@ use tidewire_query::{
 };
 
 use super::rows::{LoadedRow, SKIPPED_RESULTS_MAX, TooLarge, write_row, write_rows};
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
+use crate::entry::QueryEntry;
 use crate::json;
 use crate::principal::Principal;
 use crate::shard_counts::ShardCounts;
@@ -101,6 +102,17 @@ impl LiveQuery {
     /// The query, parsed again.
     pub(super) fn query(&self) -> Option<Query> {
         Query::parse(self.text.as_str(), &QueryLimits::default()).ok()
+    }
+
+    /// The request for the writes that change its selection.
+    pub(super) fn watch(&self, number: u64, owner: Address) -> QueryEntry {
+        QueryEntry::Watch {
+            query: number,
+            owner,
+            prefix: self.prefix.clone(),
+            text: self.text.clone(),
+            principal: Arc::clone(&self.principal),
+        }
     }
 
     /// Bytes that it keeps.

@@ -26,7 +26,7 @@ use crate::principal::Principal;
 use crate::text::{Name, Payload};
 
 /// The live queries that a shard owns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LiveQueries {
     // Boxed, because half of the places in a tree's nodes are empty.
     pub(super) queries: BTreeMap<u64, Box<LiveQuery>>,
@@ -34,30 +34,63 @@ pub(super) struct LiveQueries {
     by_hash: BTreeMap<u64, SmallVec<[u64; 2]>>,
     /// The query of each subscriber.
     by_subscriber: BTreeMap<(SessionId, u32), u64>,
+    /// Subscribers whose shards have adopted a later view than this one.
+    deferred: Vec<Subscriber>,
     next: u64,
     bytes: usize,
 }
 
+impl LiveQueries {
+    /// Creates it without queries. The seed decides the first number: a client must not take the changes of a query of this life of the node for
+    /// those of an earlier one.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            queries: BTreeMap::new(),
+            by_hash: BTreeMap::new(),
+            by_subscriber: BTreeMap::new(),
+            deferred: Vec::new(),
+            next: seed & u64::from(u32::MAX),
+            bytes: 0,
+        }
+    }
+}
+
 /// A subscription of a session, at the owner of the query.
+#[derive(Debug)]
 pub(crate) struct Subscriber {
     pub(crate) session: SessionId,
     pub(crate) serial: u32,
     pub(crate) principal: Arc<Principal>,
+    pub(crate) prefix: Name,
+    pub(crate) text: Payload,
 }
 
 impl QueryReader {
+    /// Keeps a subscription until this shard adopts the view of the subscriber's shard. The queries of the view before end then, and that shard
+    /// does not subscribe again.
+    pub(crate) fn defer(&mut self, subscriber: Subscriber) {
+        self.live.deferred.push(subscriber);
+    }
+
+    /// Subscribes those that have waited for the adopted view.
+    pub(super) fn subscribe_deferred<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        for subscriber in std::mem::take(&mut self.live.deferred) {
+            self.subscribe(turn, subscriber);
+        }
+    }
+
     /// Subscribes a session to a live query.
     pub(crate) fn subscribe<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         subscriber: Subscriber,
-        prefix: Name,
-        text: Payload,
     ) {
         let Subscriber {
             session,
             serial,
             principal,
+            prefix,
+            text,
         } = subscriber;
         let Ok(query) = Query::parse(text.as_str(), &QueryLimits::default()) else {
             return;
@@ -76,22 +109,15 @@ impl QueryReader {
                 lives.by_hash.entry(hash).or_default().push(number);
                 let live = LiveQuery::new(
                     hash,
-                    prefix.clone(),
-                    text.clone(),
+                    prefix,
+                    text,
                     query,
-                    Arc::clone(&principal),
+                    principal,
                     turn.shard.settings.limits.query_result_bytes_max,
                     turn.shard.seed,
                 );
+                turn.post_all(&Entry::Query(live.watch(number, turn.shard.address)));
                 lives.queries.insert(number, Box::new(live));
-                let watch = QueryEntry::Watch {
-                    query: number,
-                    owner: turn.shard.address,
-                    prefix,
-                    text,
-                    principal,
-                };
-                turn.post_all(&Entry::Query(watch));
                 number
             }
         };
@@ -140,6 +166,8 @@ impl QueryReader {
         session: SessionId,
         serial: u32,
     ) {
+        let deferred = &mut self.live.deferred;
+        deferred.retain(|waiting| (waiting.session, waiting.serial) != (session, serial));
         let Some(number) = self.live.by_subscriber.remove(&(session, serial)) else {
             return;
         };
@@ -221,10 +249,22 @@ impl QueryReader {
         turn: &mut TurnContext<'_, E>,
         node: u16,
     ) {
+        let deferred = &mut self.live.deferred;
+        deferred.retain(|waiting| waiting.session.address.node != node);
         let subscribers = self.live.by_subscriber.keys();
         let lost = subscribers.filter(|(session, _)| session.address.node == node);
         for (session, serial) in lost.copied().collect::<Vec<_>>() {
             self.release(turn, session, serial);
+        }
+    }
+
+    /// Requests the writes of a node that was not linked when a query began.
+    pub(super) fn watch_node<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        let context = turn.shard;
+        for (number, live) in &self.live.queries {
+            for shard in context.shards().filter(|shard| shard.node == node) {
+                turn.post(shard, Entry::Query(live.watch(*number, context.address)));
+            }
         }
     }
 

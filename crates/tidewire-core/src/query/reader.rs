@@ -1,7 +1,7 @@
 //! The queries of the sessions of a shard. A session's queries are evaluated one after another, and the queries of all sessions take turns
 //! at the stores.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidewire_query::Tape;
 
@@ -12,7 +12,7 @@ use super::subscriber::{Subscriptions, checked_prefix, checked_query, refuse};
 use crate::address::{Address, SessionId};
 use crate::context::{ShardContext, TurnContext};
 use crate::effect::{Effects, StoreRequest};
-use crate::entry::{Asker, Entry, QueryEntry, ReadFailed, UnsavedRow};
+use crate::entry::{Asker, Entry, ReadFailed, UnsavedRow};
 use crate::message::{self, Message, QueryReason};
 use crate::store::{IndexPart, ScanPage, StoreError};
 use crate::text::{Name, Payload, RESERVED};
@@ -43,7 +43,7 @@ pub(crate) struct QueryReader {
 
 impl QueryReader {
     /// Creates it without queries.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             runs: BTreeMap::new(),
             bytes: 0,
@@ -53,7 +53,7 @@ impl QueryReader {
             pages: 0,
             deadlines: DeadlineQueue::new(),
             tape: Tape::new(),
-            live: LiveQueries::default(),
+            live: LiveQueries::new(seed),
             subscriptions: Subscriptions::default(),
         }
     }
@@ -70,7 +70,8 @@ impl QueryReader {
 
     /// When a query may have waited too long.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        let runs = self.deadlines.next().into_iter();
+        runs.chain(self.subscriptions.next_deadline()).min()
     }
 
     /// Handles a message of a session.
@@ -199,12 +200,7 @@ impl QueryReader {
         run.unanswered = turn.shard.shards().collect();
         let deadline = turn.now.monotonic + turn.shard.settings.load_timeout;
         self.deadlines.push(deadline, number);
-        let collect = QueryEntry::Collect {
-            run: number,
-            reader: turn.shard.address,
-            prefix: run.prefix.clone(),
-            query: run.text.clone(),
-        };
+        let collect = run.collect(number, turn.shard.address);
         turn.post_all(&Entry::Query(collect));
     }
 
@@ -216,7 +212,6 @@ impl QueryReader {
         shard: Address,
         rows: Vec<UnsavedRow>,
         is_last: bool,
-        is_lost: bool,
     ) {
         let Some(run) = self.runs.get_mut(&number) else {
             return;
@@ -237,9 +232,6 @@ impl QueryReader {
                 run.unsaved(&mut step, row.name, value)
             });
             reads = step.reads;
-        }
-        if is_lost {
-            outcome = Err(Failure::Unavailable);
         }
         self.stepped(turn, number, outcome, reads);
     }
@@ -346,16 +338,44 @@ impl QueryReader {
         self.subscriptions.request_again(turn, session);
     }
 
-    /// Requests the live queries of all sessions again, because their owners or the shards that report to these have changed.
+    /// Requests the live queries of all sessions again, because their owners or the shards that report to these have changed. Other queries
+    /// no longer wait for the shards that are not in the view: the store has all their records, or these are lost.
     pub(crate) fn view_changed<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         self.drop_all_live(turn);
+        self.subscribe_deferred(turn);
         self.subscriptions.request_again(turn, None);
+        let shards: BTreeSet<Address> = turn.shard.shards().collect();
+        let mut answered = Vec::new();
+        for (number, run) in &mut self.runs {
+            let had_unanswered = !run.unanswered.is_empty();
+            run.unanswered.retain(|shard| shards.contains(shard));
+            if had_unanswered && run.unanswered.is_empty() {
+                answered.push(*number);
+            }
+        }
+        for number in answered {
+            self.stepped(turn, number, Ok(()), Vec::new());
+        }
     }
 
-    /// Handles the loss of a node.
+    /// Handles the link to a node: its shards report to the live queries here, and then send their unsaved records to the queries that wait
+    /// for them.
+    pub(crate) fn node_joined<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        self.watch_node(turn, node);
+        for (number, run) in &self.runs {
+            for shard in run.unanswered.iter().filter(|shard| shard.node == node) {
+                let collect = run.collect(*number, turn.shard.address);
+                turn.post(*shard, Entry::Query(collect));
+            }
+        }
+        self.subscriptions.node_joined(turn, node);
+    }
+
+    /// Handles the loss of a node. Queries wait for its shards until the node is linked again, or a view without it is adopted.
     pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
         self.lose_subscribers(turn, node);
-        self.subscriptions.node_lost(turn, node);
+        self.subscriptions
+            .node_lost(turn.shard, turn.now.monotonic, node);
     }
 
     /// Replaces a session's query by a new one of the same text, with the session's principal of now.
@@ -406,6 +426,7 @@ impl QueryReader {
                 self.deadlines.push(now + timeout, number);
             }
         }
+        self.subscriptions.deadline_reached(turn);
     }
 
     /// Continues a query after a step.

@@ -11,6 +11,7 @@ use super::rights::decide;
 use super::rows::{Rows, TooLarge, refusal};
 use crate::address::{Address, SessionId};
 use crate::context::ShardContext;
+use crate::entry::QueryEntry;
 use crate::json;
 use crate::message::QueryReason;
 use crate::permission::{Access, Decision, Question, RequestedAction, Unknown};
@@ -253,6 +254,16 @@ impl Run {
         match self.purpose {
             Purpose::Session { session, .. } => Some(session),
             Purpose::Live(_) => None,
+        }
+    }
+
+    /// The request for the unsaved records of a shard.
+    pub(super) fn collect(&self, number: u64, reader: Address) -> QueryEntry {
+        QueryEntry::Collect {
+            run: number,
+            reader,
+            prefix: self.prefix.clone(),
+            query: self.text.clone(),
         }
     }
 

@@ -8,13 +8,15 @@ use super::collection::prefix_of;
 use super::owner::LiveId;
 use super::rows::refusal;
 use crate::address::{Address, SessionId};
-use crate::context::TurnContext;
+use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{Entry, QueryEntry};
 use crate::message::{self, Message, QueryReason};
 use crate::permission::QueryRight;
 use crate::small_map::SmallMap;
 use crate::text::{Name, Payload, RESERVED};
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
 
 /// A live query of a session.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Subscriptions {
     bytes: usize,
     /// Subscriptions that were requested again after a change of rights and have no result yet.
     unsettled: usize,
+    /// When subscriptions without a result whose owner is lost or not linked yet end.
+    deadlines: DeadlineQueue<(SessionId, u32)>,
 }
 
 /// Approximate bytes of a subscription here and at the owner, in addition to its texts.
@@ -175,6 +179,9 @@ impl Subscriptions {
             query: subscription.text.clone(),
         };
         turn.post(subscription.owner, Entry::Query(subscribe));
+        if turn.is_lost(subscription.owner) {
+            self.await_owner(turn.shard, turn.now.monotonic, (session, serial));
+        }
         self.count += 1;
         self.bytes += subscription.bytes();
         let known = self.sessions.entry(session).or_default();
@@ -411,16 +418,61 @@ impl Subscriptions {
         }
     }
 
-    /// Ends the subscriptions whose owner is on a lost node. Their clients subscribe again.
-    pub(crate) fn node_lost<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
-        let mut lost = Vec::new();
+    /// Handles the link to a node: it has got none of the subscriptions to it.
+    pub(super) fn node_joined<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, node: u16) {
+        for (session, serial) in self.owned_by(node) {
+            if let Some(ended) = self.end(turn, session, serial) {
+                self.unsettled += usize::from(ended.is_unsettled);
+                self.request(turn, session, *ended);
+            }
+        }
+    }
+
+    /// Handles the loss of a node. Sessions keep the results of its queries: they get the whole results of the next owner, or of this node when
+    /// it is linked again. Its changes belong to no result here, because a later life of the node may use the same numbers.
+    pub(super) fn node_lost(&mut self, context: &ShardContext, now: Instant, node: u16) {
+        for (session, serial) in self.owned_by(node) {
+            let Some(subscription) = self
+                .sessions
+                .get_mut(&session)
+                .and_then(|known| known.get_mut(&serial))
+            else {
+                continue;
+            };
+            match subscription.live.take() {
+                Some(live) => self.leave(session, live),
+                None => self.await_owner(context, now, (session, serial)),
+            }
+        }
+    }
+
+    fn owned_by(&self, node: u16) -> Vec<(SessionId, u32)> {
+        let mut owned = Vec::new();
         for (session, known) in &self.sessions {
             let of_node = known.iter().filter(|(_, it)| it.owner.node == node);
-            lost.extend(of_node.map(|(serial, _)| (*session, *serial)));
+            owned.extend(of_node.map(|(serial, _)| (*session, *serial)));
         }
-        for (session, serial) in lost {
-            if let Some(ended) = self.remove(session, serial) {
-                let message = "the node that kept the result is lost; subscribe again";
+        owned
+    }
+
+    /// Ends a subscription after a time if it has no result then. If the view can't change, another owner may not be found.
+    fn await_owner(&mut self, context: &ShardContext, now: Instant, id: (SessionId, u32)) {
+        self.deadlines.push(now + context.settings.load_timeout, id);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    pub(super) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        while let Some((session, serial)) = self.deadlines.pop_due(turn.now.monotonic) {
+            let known = self.sessions.get(&session);
+            let subscription = known.and_then(|known| known.get(&serial));
+            if subscription.is_none_or(|it| it.live.is_some()) {
+                continue;
+            }
+            if let Some(ended) = self.end(turn, session, serial) {
+                let message = "the node that keeps the result can't be reached; subscribe again";
                 let data = refusal(message, None);
                 let reason = QueryReason::Unavailable;
                 refuse(turn, session, Some(&ended.correlation), reason, &data);

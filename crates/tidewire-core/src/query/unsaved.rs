@@ -105,7 +105,6 @@ impl UnsavedWalk {
             shard: turn.shard.address,
             rows,
             is_last,
-            is_lost: false,
         };
         turn.post(self.reader, Entry::Query(collected));
     }

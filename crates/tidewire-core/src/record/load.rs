@@ -18,6 +18,7 @@ use crate::record::job::{Job, JobKind, Notify};
 use crate::record::owner::RecordOwner;
 use crate::record::request::{Step, answer, answer_value, authorize, publish, refuse};
 use crate::record::state::{Blocked, Reload, Superseded, Value};
+use crate::shard_counts::ShardCounts;
 use crate::store::{Loaded, StoreError};
 use crate::text::Name;
 use crate::time::Instant;
@@ -147,9 +148,11 @@ impl RecordOwner {
             }
         }
         // The subscribers get the other owner's value before the waiting jobs run, because these may publish changes of it.
-        if let Some(Superseded { before, .. }) = superseded {
+        if let Some(Superseded { before, reason }) = superseded {
             self.watched.reloaded(turn, name, &now);
+            let others = self.leave_others(turn, name, reason);
             self.tell_reloaded(turn, listens, name, &before, &now);
+            self.take_others(name, others);
         }
         self.run_waiting(turn, listens, name);
         self.drop_load_timeouts(turn, name);
@@ -189,6 +192,31 @@ impl RecordOwner {
         }
         self.load(turn, name);
         Step::blocked(job, Blocked::Loading)
+    }
+
+    /// If this node was evicted, removes the shards of other nodes from the subscribers and returns all of them. The next owner continues the
+    /// subscriptions of other nodes, and closes sessions that have to read again; from here the stored value would reach them like a change.
+    fn leave_others<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+        reason: Reload,
+    ) -> Option<(u64, ShardCounts)> {
+        let record = self.table.get_mut(name);
+        let record = record.filter(|_| turn.shard.is_clustered && reason == Reload::Deposed)?;
+        let all = record.interest.shards.clone();
+        record.interest.shards.keep_node(turn.shard.address.node);
+        Some((record.interest.epoch, all))
+    }
+
+    /// Adds them again, unless all subscriptions have ended. They are still to be released.
+    fn take_others(&mut self, name: &Name, others: Option<(u64, ShardCounts)>) {
+        if let Some((epoch, shards)) = others
+            && let Some(record) = self.table.get_mut(name)
+            && record.interest.epoch == epoch
+        {
+            record.interest.shards = shards;
+        }
     }
 
     fn tell_reloaded<E: Effects>(

@@ -12,6 +12,7 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, QueryRig
 use tidewire_core::settings::Settings;
 
 use crate::driver::Node;
+use crate::live_rows::{Rows, apply, rows_of};
 use crate::queries::put;
 
 fn subscribe<'a>(collection: &'a str, query: &'a str, correlation: &'a str) -> Message<'a> {
@@ -77,20 +78,6 @@ fn got(message: &str) -> Got {
     }
 }
 
-type Rows = Vec<(String, Value)>;
-
-fn rows_of(value: &Value) -> Rows {
-    let rows = value["rows"].as_array().expect("rows").iter();
-    rows.map(row_of).collect()
-}
-
-fn row_of(row: &Value) -> (String, Value) {
-    (
-        row["id"].as_str().expect("an id").to_owned(),
-        row["data"].clone(),
-    )
-}
-
 /// The live queries of a session as its client sees them. Checks each change.
 #[derive(Debug, Default)]
 struct Client {
@@ -118,7 +105,7 @@ impl Client {
                     for (of, rows) in self.lives.values_mut().filter(|(of, _)| *of == key) {
                         is_known = true;
                         assert_eq!(*of, key);
-                        apply(rows, &value);
+                        apply(rows, &value).unwrap_or_else(|why| panic!("{why}"));
                     }
                     assert!(is_known, "{message} belongs to no live query");
                 }
@@ -133,35 +120,6 @@ impl Client {
     fn ids(&self, correlation: &str) -> Vec<&str> {
         let (_, rows) = &self.lives[correlation];
         rows.iter().map(|(id, _)| id.as_str()).collect()
-    }
-}
-
-fn apply(rows: &mut Rows, changes: &Value) {
-    let changes = changes.as_array().expect("changes");
-    assert!(!changes.is_empty());
-    for change in changes {
-        let place = |rows: &Rows, id: &str| rows.iter().position(|(known, _)| known == id);
-        match change["type"].as_str() {
-            Some("removed") => {
-                let id = change["id"].as_str().expect("an id");
-                let at = place(rows, id).expect("a removed record was shown");
-                rows.remove(at);
-            }
-            Some(word) => {
-                let row = row_of(&change["row"]);
-                let index = change["index"].as_u64().expect("an index") as usize;
-                match (word, place(rows, &row.0)) {
-                    ("added", None) => {}
-                    ("changed", Some(at)) => {
-                        let old = rows.remove(at);
-                        assert!(old != row || at != index, "{change} changes nothing");
-                    }
-                    other => panic!("{other:?}: {change}"),
-                }
-                rows.insert(index, row);
-            }
-            None => panic!("{change}"),
-        }
     }
 }
 

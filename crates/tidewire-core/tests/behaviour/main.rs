@@ -20,6 +20,8 @@ mod lag;
 mod limits;
 mod listening;
 mod live_queries;
+#[path = "../sim/live_rows.rs"]
+mod live_rows;
 mod memory;
 mod patterns;
 mod permission;

@@ -4,14 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{
-    Change, Event, EventAction, EventBulk, Message, Position, Record, RecordAction, RecordBulk,
-    Rpc, RpcAction, Scope, Tag, Write,
+    Change, Event, EventAction, EventBulk, Message, Only, Position, Query, QueryReason, Record,
+    RecordAction, RecordBulk, Rpc, RpcAction, Scope, Tag, Write,
 };
+
+use crate::live_rows::{Rows, apply, rows_of};
 
 pub const RECORDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// The records of transactions: each transaction changes all records of a group. The names of a group have one slot.
 pub const GROUPS: [&[&str]; 2] = [&["t/1/a", "t/1/b", "t/1/c"], &["t/2/a", "t/2/b"]];
+
+/// The records of live queries.
+pub const CARDS: [&str; 6] = [
+    "cards/1", "cards/2", "cards/3", "cards/4", "cards/5", "cards/6",
+];
 
 pub const EVENTS: [&str; 3] = ["stored/a", "stored/b", "stored/c"];
 /// Events without history, and the pattern that all of them match.
@@ -33,6 +40,11 @@ pub enum Said {
     /// A read of the state of a record, and a transaction over a group with its operations.
     Fetch(&'static str, u64),
     Commit(&'static [&'static str], u64, String),
+    /// A value of a card, or its removal.
+    Put(&'static str, u64, Option<String>),
+    /// A live query of cards, and its end.
+    Query(u64, &'static str),
+    EndQuery(u64),
     /// A subscription to an event with history, behind the position of an earlier connection if there was one, and an event.
     Follow(&'static str, Option<Position>),
     Publish(&'static str),
@@ -65,6 +77,13 @@ pub enum Heard {
     /// The transaction is made, or a record was in another state than the one that its client had read.
     Committed(u64),
     Conflict(u64),
+    /// The value of a card is durable, or its removal is refused.
+    Stored(u64),
+    NotRemoved,
+    /// The whole result of a live query, changes of all with this key, and its end.
+    Result(u64, String, Rows),
+    ResultChanged(String, serde_json::Value),
+    QueryEnded(u64, QueryReason),
     Refused(String),
     Deleted(String),
     /// An event, the position at which events begin, and that events are missing.
@@ -111,6 +130,13 @@ pub enum Known {
     Value(i64, Writes),
 }
 
+/// A live query of a client: its text, and after its first result its key and its rows.
+#[derive(Debug)]
+pub struct Live {
+    pub query: &'static str,
+    pub result: Option<(String, Rows)>,
+}
+
 /// A client with its session.
 #[derive(Debug)]
 pub struct Client {
@@ -124,6 +150,9 @@ pub struct Client {
     pub unanswered: BTreeSet<u64>,
     /// The states that it has read for its next transaction, and the writes in them.
     pub read: BTreeMap<String, (Option<Tag>, Writes)>,
+    pub lives: BTreeMap<u64, Live>,
+    /// The keys of the live queries that it has ended. Their changes may have been on their way.
+    pub ended: BTreeSet<String>,
     /// The positions of the last events that it has.
     pub events: BTreeMap<String, Position>,
     /// The same of an earlier connection. A subscription continues behind them.
@@ -149,6 +178,8 @@ impl Client {
             records: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             read: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            ended: BTreeSet::new(),
             events: BTreeMap::new(),
             left: BTreeMap::new(),
             follows: BTreeSet::new(),
@@ -170,8 +201,23 @@ impl Client {
             Said::Unsubscribe(name) => {
                 self.records.remove(*name);
             }
-            Said::Write(_, id) | Said::Fetch(_, id) | Said::Commit(_, id, _) => {
+            Said::Write(_, id)
+            | Said::Fetch(_, id)
+            | Said::Commit(_, id, _)
+            | Said::Put(_, id, Some(_)) => {
                 self.unanswered.insert(*id);
+            }
+            Said::Query(id, query) => {
+                let live = Live {
+                    query,
+                    result: None,
+                };
+                self.lives.insert(*id, live);
+            }
+            Said::EndQuery(id) => {
+                let ended = self.lives.remove(id);
+                self.ended
+                    .extend(ended.and_then(|it| it.result).map(|(key, _)| key));
             }
             Said::Follow(name, _) => {
                 self.follows.insert(name);
@@ -201,7 +247,8 @@ impl Client {
             Said::UnsubscribeEvent(name) => {
                 self.subscribed.remove(name);
             }
-            Said::Publish(_) | Said::Emit(..) => {}
+            // The refusal of a removal names only the card.
+            Said::Publish(_) | Said::Emit(..) | Said::Put(..) => {}
         }
     }
 
@@ -266,6 +313,18 @@ impl Client {
                     self.read.insert(name.clone(), (*tag, writes.clone()));
                 }
             }
+            Heard::Stored(id) => {
+                self.unanswered.remove(id);
+            }
+            Heard::Result(id, key, rows) => {
+                if let Some(live) = self.lives.get_mut(id) {
+                    live.result = Some((key.clone(), rows.clone()));
+                }
+            }
+            Heard::ResultChanged(key, changes) => self.hear_changes(key, changes)?,
+            Heard::QueryEnded(id, reason) => {
+                return Err(format!("live query {id} ends: {reason:?}"));
+            }
             Heard::Refused(name) => {
                 self.records.remove(name);
             }
@@ -325,9 +384,26 @@ impl Client {
                 }
             }
             Heard::ScopeRefused(scope) => return Err(format!("{scope} is refused")),
-            Heard::NotPublished | Heard::NotProvided | Heard::Emitted(..) | Heard::Other => {}
+            Heard::NotPublished
+            | Heard::NotProvided
+            | Heard::NotRemoved
+            | Heard::Emitted(..)
+            | Heard::Other => {}
         }
         Ok(())
+    }
+
+    fn hear_changes(&mut self, key: &str, changes: &serde_json::Value) -> Result<(), String> {
+        let results = self.lives.values_mut().filter_map(|it| it.result.as_mut());
+        let mut is_known = self.ended.contains(key);
+        for (_, rows) in results.filter(|(of, _)| of == key) {
+            is_known = true;
+            apply(rows, changes)?;
+        }
+        match is_known {
+            true => Ok(()),
+            false => Err(format!("changes of no live query: {key} {changes}")),
+        }
     }
 }
 
@@ -410,6 +486,29 @@ pub fn with_message<T>(said: &Said, give: impl FnOnce(&Message<'_>) -> T) -> T {
                 data: Some(operations),
             })
         }
+        Said::Put(name, number, data) => {
+            id = number.to_string();
+            Message::Record(Record::Put {
+                name,
+                correlation: &id,
+                only: Only::Always,
+                data: data.as_deref(),
+            })
+        }
+        Said::Query(number, query) => {
+            id = number.to_string();
+            Message::Query(Query::Subscribe {
+                collection: "cards",
+                query,
+                correlation: Some(&id),
+            })
+        }
+        Said::EndQuery(number) => {
+            id = number.to_string();
+            Message::Query(Query::Unsubscribe {
+                correlation: Some(&id),
+            })
+        }
         Said::Write(name, number) => {
             path = format!("w{number}");
             id = number.to_string();
@@ -435,6 +534,7 @@ pub fn heard(message: &Message<'_>) -> Heard {
     let message = match message {
         Message::Record(message) => message,
         Message::Scope(message) => return heard_of_scope(message),
+        Message::Query(message) => return heard_of_query(message),
         Message::Event(Event::Publication(publication)) => {
             let offset = publication.rare.as_ref().and_then(|rare| rare.offset);
             let name = publication.name.to_owned();
@@ -489,13 +589,33 @@ pub fn heard(message: &Message<'_>) -> Heard {
             let writes = state.map_or(Writes::new(), |(_, data)| writes(data));
             Heard::Fetched(id(Some(correlation)), (*name).to_owned(), tag, writes)
         }
+        Record::Stored { correlation, .. } => Heard::Stored(id(Some(correlation))),
         Record::Committed { correlation, .. } => Heard::Committed(id(Some(correlation))),
         Record::PreconditionFailed { correlation, .. } => Heard::Conflict(id(Some(correlation))),
         Record::Error(refusal) => match refusal.action {
             RecordAction::Bulk(_) => Heard::Refused(refusal.name.unwrap_or_default().to_owned()),
+            RecordAction::Delete => Heard::NotRemoved,
             _ => Heard::NotWritten(id(refusal.correlation)),
         },
         Record::Deleted { name } => Heard::Deleted((*name).to_owned()),
+        _ => Heard::Other,
+    }
+}
+
+fn heard_of_query(message: &Query<'_>) -> Heard {
+    let json = |data: &str| serde_json::from_str(data).expect("JSON");
+    match *message {
+        Query::Snapshot {
+            correlation,
+            key,
+            data,
+        } => Heard::Result(id(correlation), key.to_owned(), rows_of(&json(data))),
+        Query::Changed { key, data } => Heard::ResultChanged(key.to_owned(), json(data)),
+        Query::Error {
+            reason,
+            correlation,
+            ..
+        } => Heard::QueryEnded(id(correlation), reason),
         _ => Heard::Other,
     }
 }
@@ -544,5 +664,5 @@ fn number(path: &str) -> u64 {
 
 fn id(correlation: Option<&str>) -> u64 {
     let id = correlation.and_then(|id| id.parse().ok());
-    id.expect("the number of a write or an event")
+    id.unwrap_or_else(|| panic!("the number of a write or an event: {correlation:?}"))
 }

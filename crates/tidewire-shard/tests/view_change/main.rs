@@ -1,5 +1,5 @@
-//! The change of a view: nodes that join, leave and crash while clients write, make transactions, subscribe, provide rpcs, publish, and
-//! watch each other.
+//! The change of a view: nodes that join, leave and crash while clients write, make transactions, subscribe, query, provide rpcs, publish,
+//! and watch each other.
 //! The nodes know the interest of each other as in the server, so a publication goes only to nodes with subscribers.
 //!
 //! A seed picks what clients do, which shard runs next, how much of its mailbox it sees, when links deliver, when shards announce their
@@ -10,6 +10,8 @@
 mod client;
 #[path = "../../../tidewire-core/tests/sim/every_seed.rs"]
 mod every_seed;
+#[path = "../../../tidewire-core/tests/sim/live_rows.rs"]
+mod live_rows;
 mod met;
 mod outside;
 #[path = "../../../tidewire-core/tests/sim/random.rs"]

@@ -25,6 +25,9 @@ pub struct Met {
     pub lists: usize,
     pub lists_again: usize,
     pub member_changes: usize,
+    /// Results of live queries that were compared with full evaluations, and changes of them.
+    pub results: usize,
+    pub result_changes: usize,
     /// Events without history that clients got from other nodes.
     pub events_between: usize,
     /// Changes of rights, those that were acknowledged, sessions that were closed by them, changes of rules that were acknowledged, and
@@ -37,7 +40,7 @@ pub struct Met {
 }
 
 impl Met {
-    fn counts(&self) -> [usize; 21] {
+    fn counts(&self) -> [usize; 23] {
         [
             self.joins,
             self.drains,
@@ -54,6 +57,8 @@ impl Met {
             self.lists,
             self.lists_again,
             self.member_changes,
+            self.results,
+            self.result_changes,
             self.events_between,
             self.changes,
             self.settled,
@@ -79,6 +84,8 @@ impl Met {
         self.lists += other.lists;
         self.lists_again += other.lists_again;
         self.member_changes += other.member_changes;
+        self.results += other.results;
+        self.result_changes += other.result_changes;
         self.events_between += other.events_between;
         self.changes += other.changes;
         self.settled += other.settled;

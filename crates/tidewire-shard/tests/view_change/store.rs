@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tidewire_core::address::Address;
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
-use tidewire_core::store::{Loaded, StoreChange, StoreError, StoredRecord, Written};
+use tidewire_core::store::{Loaded, ScanPage, StoreChange, StoreError, StoredRecord, Written};
 use tidewire_core::text::Name;
 use tidewire_core::view::View;
 
@@ -32,8 +32,29 @@ impl Store {
     /// Does a request. `is_member` tells whether the process belongs to the view.
     pub fn complete(&mut self, sent: Sent, is_member: bool) -> Result<StoreCompletion, String> {
         Ok(match sent.request {
-            StoreRequest::Scan { .. } | StoreRequest::Find { .. } | StoreRequest::Index { .. } => {
-                panic!("this simulation makes no queries")
+            StoreRequest::Scan {
+                number,
+                ref prefix,
+                ref after,
+                count_max,
+                ..
+            } => {
+                let records = self.records.iter();
+                let of_prefix = records.filter(|(name, _)| name.starts_with(&**prefix));
+                let mut behind =
+                    of_prefix.filter(|(name, _)| after.as_ref().is_none_or(|after| *name > after));
+                let found = |(name, record): (&Name, &StoredRecord)| {
+                    (name.clone(), Loaded::Found(record.clone()))
+                };
+                let records = behind.by_ref().take(count_max).map(found).collect();
+                let more = behind.next().is_some();
+                StoreCompletion::Scanned {
+                    number,
+                    page: Ok(ScanPage { records, more }),
+                }
+            }
+            StoreRequest::Find { .. } | StoreRequest::Index { .. } => {
+                panic!("this simulation has no indexes")
             }
             StoreRequest::Load { ref names, .. } => {
                 if is_member {

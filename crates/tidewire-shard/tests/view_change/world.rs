@@ -2,6 +2,7 @@
 
 mod events;
 mod membership;
+mod queries;
 mod rights;
 mod transactions;
 
@@ -33,6 +34,7 @@ use crate::random::Random;
 use crate::store::Store;
 use crate::views::Views;
 use events::Events;
+use queries::Queries;
 use rights::{REVOCABLE, Rights, is_guarded};
 use transactions::Transactions;
 
@@ -83,6 +85,7 @@ pub struct World {
     acknowledged: BTreeMap<&'static str, Writes>,
     written: BTreeMap<u64, &'static str>,
     transactions: Transactions,
+    queries: Queries,
     has_crashes: bool,
     /// No node crashes, and no view is made before the hand-over of the one before is complete everywhere. Then no request is refused.
     is_planned: bool,
@@ -114,6 +117,7 @@ impl World {
             acknowledged: BTreeMap::new(),
             written: BTreeMap::new(),
             transactions: Transactions::default(),
+            queries: Queries::default(),
             has_crashes,
             is_planned,
             events: Events::default(),
@@ -139,6 +143,7 @@ impl World {
         self.repair();
         self.rest()?;
         self.is_right()?;
+        self.results_are_right()?;
         self.interest_is_right()?;
         Ok(self.met)
     }
@@ -164,8 +169,8 @@ impl World {
         let live = self.live();
         let shard = *self.random.pick(&live);
         match self.random.below(200) {
-            0..80 => self.turn(shard, false)?,
-            80..110 => self.client_acts(),
+            0..70 => self.turn(shard, false)?,
+            70..110 => self.client_acts(),
             110..150 => {
                 let wires: Vec<(u16, u16)> = self.outside.wires.keys().copied().collect();
                 if !wires.is_empty() {
@@ -434,6 +439,7 @@ impl World {
                 self.acknowledged.entry(name).or_default().insert(*id);
             }
             Heard::NotWritten(_) => self.met.refused += 1,
+            Heard::ResultChanged(..) => self.met.result_changes += 1,
             Heard::Committed(id) => {
                 self.met.transactions += 1;
                 for name in self.transactions.names(*id) {
@@ -462,7 +468,9 @@ impl World {
     fn may_be_refused(&self, session: SessionId, heard: &Heard) -> Checked {
         let is_refusal = match heard {
             Heard::Refused(name) | Heard::NotFollowed(name) => !is_guarded(session, name),
-            Heard::NotWritten(_) | Heard::NotPublished | Heard::NotProvided => true,
+            Heard::NotWritten(_) | Heard::NotPublished | Heard::NotProvided | Heard::NotRemoved => {
+                true
+            }
             _ => false,
         };
         let may_be = !self.is_planned || self.has_lost();
@@ -560,20 +568,26 @@ impl World {
     fn client_acts(&mut self) {
         let index = self.random.below(self.clients.len());
         for _ in 0..=self.random.below(4) {
+            if self.clients[index].writes && self.random.chance(25) {
+                if let Some(said) = self.acts_on_group(index) {
+                    self.clients[index].inbox.push_back(said);
+                }
+                continue;
+            }
             if self.random.chance(25) {
                 if let Some(said) = self.acts_in_scope(index) {
                     self.clients[index].inbox.push_back(said);
                 }
                 continue;
             }
-            if self.random.chance(25) {
-                if let Some(said) = self.acts_on_event(index) {
+            if self.random.chance(20) {
+                if let Some(said) = self.acts_on_cards(index) {
                     self.clients[index].inbox.push_back(said);
                 }
                 continue;
             }
-            if self.clients[index].writes && self.random.chance(25) {
-                if let Some(said) = self.acts_on_group(index) {
+            if self.random.chance(25) {
+                if let Some(said) = self.acts_on_event(index) {
                     self.clients[index].inbox.push_back(said);
                 }
                 continue;

@@ -98,7 +98,7 @@ choices! {
 
     QueryEntry {
         1 Collect { 1 run, 2 reader, 3 prefix, 4 query },
-        2 Collected { 1 run, 2 shard, 3 rows, 4 is_last, 5 is_lost },
+        2 Collected { 1 run, 2 shard, 3 rows, 4 is_last },
         3 Subscribe { 1 session, 2 serial, 3 principal, 4 prefix, 5 query },
         4 Release { 1 session, 2 serial },
         5 Refresh { 1 session, 2 serial },

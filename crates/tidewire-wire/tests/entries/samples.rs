@@ -1081,17 +1081,6 @@ fn first() -> Vec<(&'static str, Entry)> {
                     },
                 ],
                 is_last: true,
-                is_lost: false,
-            }),
-        ),
-        (
-            "records lost",
-            Entry::Query(QueryEntry::Collected {
-                run: 5,
-                shard: shard(2, 1),
-                rows: Vec::new(),
-                is_last: true,
-                is_lost: true,
             }),
         ),
         (

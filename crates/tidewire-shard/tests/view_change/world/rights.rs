@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::Input;
-use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::permission::{Access, AllowAll, Decision, Permission, QueryRight, Question};
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
@@ -21,9 +21,10 @@ use crate::client::{Client, Heard, Known, Said};
 /// The user that is revoked and restored.
 pub const REVOCABLE: &str = "dora";
 
-/// The user that some rules deny a record and an event.
-const GUARDED: &str = "ben";
+/// The user that some rules deny a record, a card and an event.
+pub(super) const GUARDED: &str = "ben";
 const GUARDED_RECORD: &str = "h";
+pub(super) const GUARDED_CARD: &str = "cards/3";
 const GUARDED_EVENT: &str = "stored/c";
 
 /// A record that no client uses.
@@ -35,16 +36,20 @@ struct Guard;
 
 impl Permission for Guard {
     fn decide(&self, question: &Question<'_>) -> Decision {
-        let guarded = match question.access {
-            Access::RecordRead => Some(GUARDED_RECORD),
-            Access::EventSubscribe => Some(GUARDED_EVENT),
-            _ => None,
+        let guarded: &[&str] = match question.access {
+            Access::RecordRead => &[GUARDED_RECORD, GUARDED_CARD],
+            Access::EventSubscribe => &[GUARDED_EVENT],
+            _ => &[],
         };
-        let is_guarded = guarded.is_some() && question.name == guarded;
+        let is_guarded = question.name.is_some_and(|name| guarded.contains(&name));
         match is_guarded && question.principal.user_id.as_str() == GUARDED {
             true => Decision::Deny,
             false => Decision::Allow,
         }
+    }
+
+    fn query_right(&self, _prefix: &str) -> QueryRight {
+        QueryRight::ByPrincipal
     }
 }
 
@@ -86,6 +91,13 @@ pub struct Rights {
     sent: BTreeMap<Address, u64>,
     /// The sessions that have lost a right since a change was settled at their shards. A node cuts off those that do not read.
     losers: BTreeSet<SessionId>,
+}
+
+impl Rights {
+    /// Whether the rules of a change deny.
+    pub(super) fn denies(&self, change: u64) -> bool {
+        self.rules[&change]
+    }
 }
 
 impl World {
