@@ -4,6 +4,7 @@
 //! there. All shards therefore see the owner's decisions in the order in which the owner made them.
 
 mod backend;
+mod exchange;
 mod history;
 mod interest;
 mod listen;
@@ -26,6 +27,7 @@ use crate::store::Version;
 use crate::text::{Name, Payload};
 
 pub use backend::{BackendEntry, OwnedBackend};
+pub use exchange::{ExchangeEntry, ExchangeReply, ExchangeRequest};
 pub use history::{HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 pub use interest::InterestEntry;
 pub use listen::{ListenNotice, Listening};
@@ -177,6 +179,8 @@ pub enum Entry {
     },
     /// The interest of the shards of another node. The shard handles it outside of the engine.
     Interest(InterestEntry),
+    /// A request of another node for a session of exchanges, or its reply. The shard handles it outside of the engine.
+    Exchange(ExchangeEntry),
     /// Between a session's shard and the owners that handle its requests: the session has caused too much work.
     Work(WorkEntry),
     /// To every shard: the session has ended, with all its offers and requests.

@@ -20,6 +20,7 @@ use tidewire_http::status::{Stage, Status};
 use tidewire_shard::connection_limiter::ConnectionLimiter;
 use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::handle::{HandOver, ShardHandle};
+use tidewire_shard::session_token::SessionToken;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -34,7 +35,7 @@ impl HandOver for Catcher {
         None
     }
 
-    fn shard(&self, _index: u16) -> Option<ShardHandle> {
+    fn shard_for(&self, _token: &SessionToken) -> Option<ShardHandle> {
         None
     }
 

@@ -48,6 +48,7 @@ use tidewire_net::send_batch::Path;
 use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::{HandOver, ShardHandle, UpgradedSocket};
 use tidewire_shard::peer_log::sum_peer_lines;
+use tidewire_shard::session_token::SessionToken;
 use tidewire_shard::tracer;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::folder::{DataFolder, REVOCATIONS_FILE};
@@ -663,8 +664,15 @@ impl HandOver for FewestConnections {
         self.0.iter().min_by_key(count).cloned()
     }
 
-    fn shard(&self, index: u16) -> Option<ShardHandle> {
-        self.0.get(usize::from(index)).cloned()
+    fn shard_for(&self, token: &SessionToken) -> Option<ShardHandle> {
+        let index = usize::from(token.shard());
+        let is_here = self.0.first()?.address().node == token.node();
+        let index = match is_here {
+            true => index,
+            // The requests for a session of another node take one way, so they keep their order.
+            false => index % self.0.len(),
+        };
+        self.0.get(index).cloned()
     }
 
     fn hand_over(&self, connections: Vec<UpgradedSocket>) {

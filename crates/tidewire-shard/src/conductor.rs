@@ -11,6 +11,7 @@ mod congestion;
 mod delivering;
 mod exchanges;
 mod expensive_reads;
+mod forwarding;
 mod inspecting;
 mod loading;
 mod memory;
@@ -46,6 +47,7 @@ use carried::CarriedSessions;
 use delivering::Deliveries;
 use exchanges::Exchanges;
 use expensive_reads::ExpensiveReads;
+use forwarding::Forwarding;
 use memory::Shedding;
 use namespaces::Namespaces;
 use resumable::ResumableSessions;
@@ -113,6 +115,7 @@ pub(crate) struct Conductor {
     namespaces: Namespaces,
     /// Sessions whose messages are in the bodies of requests and answers.
     exchanges: Exchanges,
+    forwarding: Forwarding,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -221,6 +224,7 @@ impl Conductor {
                 node.auth_attempts_max,
             ),
             exchanges: Exchanges::default(),
+            forwarding: Forwarding::default(),
             own,
             handles: node.handles,
             confirmations: node.confirmations,

@@ -6,19 +6,29 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tidewire_core::entry::ExchangeReply;
 use tidewire_net::connection::Key;
 use tidewire_wire::protocol::ExchangeRefusal;
 use tokio::sync::oneshot;
 
-use super::exchange::{BodyFault, ExchangeMail, OpenExchange};
+use super::exchange::{BodyFault, ExchangeMail, ForwardedId, OpenExchange, Reply, ReplyWay};
 use super::handle::{Mail, ShardHandle};
 use crate::session_token::SessionToken;
 
 /// The bytes of an answer. Its shard learns when the HTTP library releases them.
 struct AnswerBody {
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
     shard: ShardHandle,
-    key: Key,
+    left: Left,
+}
+
+/// Names the answer whose bytes have left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left {
+    /// The answer of a session of the shard.
+    Own(Key),
+    /// The answer to a request that the shard has forwarded.
+    Forwarded { token: SessionToken, request: u64 },
 }
 
 impl AsRef<[u8]> for AnswerBody {
@@ -29,7 +39,10 @@ impl AsRef<[u8]> for AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        self.shard.mail(ExchangeMail::Left(self.key));
+        self.shard.mail(match self.left {
+            Left::Own(key) => ExchangeMail::Left(key),
+            Left::Forwarded { token, request } => ExchangeMail::ForwardedLeft { token, request },
+        });
     }
 }
 
@@ -106,6 +119,12 @@ fn refusal<T>(
     }
 }
 
+impl ReplyWay for ShardHandle {
+    fn reply(&self, id: ForwardedId, reply: ExchangeReply) {
+        self.mail(ExchangeMail::Answer { id, reply });
+    }
+}
+
 impl ShardHandle {
     /// Opens a session. The result is the body of its first answer; `None` if the shard has ended.
     pub async fn open_exchange(&self, opened: OpenExchange) -> Option<Bytes> {
@@ -113,6 +132,7 @@ impl ShardHandle {
         let connections = &self.0.stats.connections;
         connections.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
+        let reply = Reply::Here(reply);
         self.mail(ExchangeMail::Open { opened, reply });
         answer.await.ok()?.ok()
     }
@@ -125,6 +145,7 @@ impl ShardHandle {
         // Dropped last: see `Post`.
         let mut guard = self.guard(token);
         let (reply, answer) = oneshot::channel();
+        let reply = Reply::Here(reply);
         self.mail(ExchangeMail::Poll { token, reply });
         let answer = answer.await;
         guard.is_answered = true;
@@ -142,8 +163,8 @@ impl ShardHandle {
         let (admitted, bytes_max) = oneshot::channel();
         self.mail(ExchangeMail::Post {
             token,
-            admitted,
-            reply,
+            admitted: Some(admitted),
+            reply: Reply::Here(reply),
         });
         match bytes_max.await {
             Ok(bytes_max) => Ok(Post {
@@ -168,16 +189,17 @@ impl ShardHandle {
     /// No session has the token, or the session has another WebSocket.
     pub async fn may_switch(&self, token: SessionToken) -> Result<(), ExchangeRefusal> {
         let (reply, answer) = oneshot::channel();
+        let reply = Reply::Here(reply);
         self.mail(ExchangeMail::MaySwitch { token, reply });
         answer.await.unwrap_or(Err(ExchangeRefusal::Unknown))
     }
 
-    /// The body of an answer for a session.
-    pub(crate) fn answer_body(&self, key: Key, bytes: Vec<u8>) -> Bytes {
+    /// The body of an answer.
+    pub(crate) fn answer_body(&self, left: Left, bytes: impl Into<Box<[u8]>>) -> Bytes {
         Bytes::from_owner(AnswerBody {
-            bytes,
+            bytes: bytes.into(),
             shard: self.clone(),
-            key,
+            left,
         })
     }
 

@@ -92,8 +92,9 @@ pub trait HandOver: Send + Sync + 'static {
     /// The shard for a new session of exchanges; `None` without shards.
     fn shard_for_exchange(&self) -> Option<ShardHandle>;
 
-    /// The shard with this number; `None` if there are fewer.
-    fn shard(&self, index: u16) -> Option<ShardHandle>;
+    /// The shard that takes requests for the session with this token. For a session of another node, that shard forwards them. `None` if
+    /// the token names none.
+    fn shard_for(&self, token: &SessionToken) -> Option<ShardHandle>;
 }
 
 /// The receiver of the shards' requests. Both functions return at once. The answers arrive through [`ShardHandle::complete`] and

@@ -40,6 +40,9 @@ pub struct LinkedNode {
 /// Nodes that speak this version announce their interest to each other. Others get all publications.
 const INTEREST_VERSION: u32 = 4;
 
+/// Nodes that speak this version forward requests of exchanges to each other.
+const EXCHANGE_VERSION: u32 = 7;
+
 /// Dropped when all entries of one delivery are handled, so that the peer may send more.
 pub type DeliveryToken = Arc<dyn Any + Send + Sync>;
 
@@ -94,6 +97,13 @@ impl NodePosts {
     pub fn birth(&self, node: u16) -> Option<u64> {
         let found = self.nodes.iter().find(|post| post.node.node == node);
         found.map(|post| post.node.birth)
+    }
+
+    /// Whether a node is linked to which requests of exchanges can be forwarded.
+    #[must_use]
+    pub fn takes_exchanges(&self, node: u16) -> bool {
+        let mut nodes = self.nodes.iter().map(|post| &post.node);
+        nodes.any(|found| found.node == node && found.version >= EXCHANGE_VERSION)
     }
 
     /// Adds an entry for a shard. Without a link to its node the entry is dropped: the engine has answered its requests.

@@ -12,8 +12,9 @@ use tidewire_wire::protocol::{Namespace, SessionRequest};
 /// Bytes that a stranger has to guess.
 const SECRET_BYTES: usize = 16;
 
-/// Digits of the text: the shard in 4, index and generation in 8 each, then the secret.
-const TEXT_LEN: usize = 20 + 2 * SECRET_BYTES;
+/// Digits of the text: node and shard in 4 each, index and generation in 8 each, then the secret.
+const TEXT_LEN: usize = ID_LEN + 2 * SECRET_BYTES;
+const ID_LEN: usize = 24;
 
 /// The key with which the shards of a node make and check the secrets of sessions. A shard refuses an invented token without asking the shard
 /// that the token names.
@@ -37,7 +38,7 @@ impl TokenKey {
             generation,
         } = session;
         let mut hasher = SipHasher24::new_with_key(&self.0);
-        // The key is another one in each run of a node, so the node is not needed, and the text of a token does not have it.
+        // The key is another one in each run of a node, so the node is not needed.
         hasher.write_u16(address.shard);
         hasher.write_u32(index);
         hasher.write_u32(generation);
@@ -62,6 +63,15 @@ impl fmt::Debug for TokenKey {
 pub(crate) struct SessionSecret([u8; SECRET_BYTES]);
 
 impl SessionSecret {
+    /// The secret that another node has passed on.
+    pub(crate) fn of(bytes: [u8; SECRET_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn bytes(self) -> [u8; SECRET_BYTES] {
+        self.0
+    }
+
     /// Compares all bytes, so that the time does not depend on how many of a guess are right.
     fn is(&self, other: &Self) -> bool {
         let differences = self.0.iter().zip(&other.0).map(|(one, two)| one ^ two);
@@ -75,7 +85,7 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// A token, as its peer keeps it. Its text has 52 hexadecimal digits.
+/// A token, as its peer keeps it. Its text has 56 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionToken {
     pub(crate) session: SessionId,
@@ -83,7 +93,7 @@ pub struct SessionToken {
 }
 
 impl SessionToken {
-    /// Parses the text of a token of this node.
+    /// Parses the text of a token. Only the shard that it names can check whether it is right.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -93,23 +103,29 @@ impl SessionToken {
         }
         let number = |digits| u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
         let mut secret = [0; SECRET_BYTES];
-        for (byte, digits) in secret.iter_mut().zip(digits[20..].chunks(2)) {
+        for (byte, digits) in secret.iter_mut().zip(digits[ID_LEN..].chunks(2)) {
             *byte = number(digits)? as u8;
         }
         Some(Self {
             session: SessionId {
                 address: Address {
-                    node: 0,
-                    shard: number(&digits[..4])? as u16,
+                    node: number(&digits[..4])? as u16,
+                    shard: number(&digits[4..8])? as u16,
                 },
-                index: number(&digits[4..12])?,
-                generation: number(&digits[12..20])?,
+                index: number(&digits[8..16])?,
+                generation: number(&digits[16..ID_LEN])?,
             },
             secret: SessionSecret(secret),
         })
     }
 
-    /// The shard of the session.
+    /// The node of the session.
+    #[must_use]
+    pub fn node(&self) -> u16 {
+        self.session.address.node
+    }
+
+    /// The shard of the session at its node.
     #[must_use]
     pub fn shard(&self) -> u16 {
         self.session.address.shard
@@ -123,7 +139,8 @@ impl fmt::Display for SessionToken {
             index,
             generation,
         } = self.session;
-        write!(f, "{:04x}{index:08x}{generation:08x}", address.shard)?;
+        let Address { node, shard } = address;
+        write!(f, "{node:04x}{shard:04x}{index:08x}{generation:08x}")?;
         self.secret
             .0
             .iter()
@@ -216,7 +233,7 @@ mod tests {
 
     const SESSION: SessionId = SessionId {
         address: Address {
-            node: 0,
+            node: 513,
             shard: 258,
         },
         index: u32::MAX,

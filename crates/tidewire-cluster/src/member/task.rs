@@ -34,8 +34,9 @@ const STEP_MS_MAX: u64 = 500;
 
 /// The versions of the protocol between nodes that this server speaks. Members that speak version 2 take part in revocations, and those that
 /// speak version 3 in changes of rules. From version 4 on they announce their interest to each other, from version 5 on they decide
-/// transactions for each other, and from version 6 on backends serve sessions of all nodes.
-const VERSIONS: Versions = Versions { first: 1, last: 6 };
+/// transactions for each other, from version 6 on backends serve sessions of all nodes, and from version 7 on they forward requests of exchanges
+/// to each other.
+const VERSIONS: Versions = Versions { first: 1, last: 7 };
 
 #[derive(Debug)]
 pub(super) enum LinkEvent {

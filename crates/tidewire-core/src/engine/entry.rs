@@ -250,7 +250,7 @@ impl Shard {
             | Entry::Work(_)
             | Entry::View(_) => {}
             // Only nodes post it, and their links end at `Input::Linked`.
-            Entry::Interest(_) => {}
+            Entry::Interest(_) | Entry::Exchange(_) => {}
             Entry::Value {
                 asker: Asker::Session(_),
                 ..

@@ -255,18 +255,24 @@ impl Socket {
         })
     }
 
+    /// Whether a WebSocket to this node may become the transport of a session. Only the session's node can do that; a client whose WebSocket
+    /// is refused continues to poll.
     async fn may_switch(&self, token: &str) -> Result<SessionToken, ExchangeRefusal> {
         let (token, shard) = self.session(token)?;
-        shard.may_switch(token).await.map(|()| token)
+        shard.may_switch(token).await?;
+        match shard.address().node == token.node() {
+            true => Ok(token),
+            false => Err(ExchangeRefusal::OutOfTurn),
+        }
     }
 
-    /// The shard that a token names. Only that shard can check whether the token is right.
+    /// The shard that takes the requests for a token. Only the shard that the token names can check whether it is right.
     fn session(
         &self,
         token: &str,
     ) -> Result<(SessionToken, tidewire_shard::handle::ShardHandle), ExchangeRefusal> {
         let token = SessionToken::parse(token).ok_or(ExchangeRefusal::Unknown)?;
-        let shard = self.front.shards.shard(token.shard());
+        let shard = self.front.shards.shard_for(&token);
         Ok((token, shard.ok_or(ExchangeRefusal::Unknown)?))
     }
 }

@@ -658,7 +658,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
                 attachment: token.map(|token| Box::new(Attachment::Switch { token })),
             }];
             // The session stays at its shard. That shard has checked the token before the 101 answer.
-            match token.and_then(|token| front.shards.shard(token.shard())) {
+            match token.and_then(|token| front.shards.shard_for(&token)) {
                 Some(shard) => shard.hand_over(opened),
                 None => front.shards.hand_over(opened),
             }

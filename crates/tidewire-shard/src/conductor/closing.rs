@@ -306,6 +306,7 @@ impl Conductor {
         for key in keys {
             self.hold(key, PauseReasons::DRAIN);
         }
+        self.release_forwarded();
     }
 
     pub(super) fn answer_quiet(&mut self) {

@@ -47,6 +47,8 @@ impl Conductor {
         let has_congested_node = nodes.is_some_and(|nodes| nodes.has_congested());
         let has_congested = self.confirmations.has_congested() || has_congested_node;
         self.sink.has_congested = has_congested;
+        self.exchanges.retry_congested();
+        self.forward_held();
         if self.congested.is_empty() {
             return;
         }

@@ -19,7 +19,10 @@ use tokio::sync::oneshot;
 
 use super::Conductor;
 use crate::connection::{CloseCause, PauseReasons, Phase, State};
-use crate::exchange::{BodyFault, ExchangeMail, OpenExchange, PollReply, PostReply};
+use crate::exchange::{
+    BodyFault, ExchangeMail, ForwardedId, NodeReply, OpenExchange, PollReply, PostReply,
+};
+use crate::exchange_request::Left;
 use crate::peer::{ClientCertificate, PeerDetails};
 use crate::session_token::SessionToken;
 use crate::stats::add;
@@ -38,6 +41,8 @@ struct Exchange {
     /// Whether bytes of an answer have not left. Until then no other answer is made, so that a client that does not read occupies the
     /// memory of one.
     has_answer_out: bool,
+    /// The request of another node that got this answer. That node reports when its bytes have left.
+    answered_there: Option<ForwardedId>,
     /// Whether a change of rights waits for these bytes.
     is_marked: bool,
     post: Option<Post>,
@@ -81,6 +86,8 @@ pub(super) struct Exchanges {
     due_polls: Vec<(SessionToken, PollReply)>,
     /// Connections of sessions that have got a socket.
     switched: HashSet<Key>,
+    /// Sessions whose answer waits for a congested link.
+    congested: Vec<Key>,
 }
 
 impl Exchanges {
@@ -260,6 +267,50 @@ impl Exchanges {
         })
     }
 
+    /// Tries again to answer the requests that wait for a congested link.
+    pub(super) fn retry_congested(&mut self) {
+        self.due.append(&mut self.congested);
+    }
+
+    /// The replies that wait for a session, or to a turn, at shards of other nodes.
+    fn replies_there(&mut self) -> impl Iterator<Item = (Key, &mut NodeReply)> {
+        let sessions = self.sessions.iter_mut().flat_map(|(key, exchange)| {
+            let poll = exchange.poll.as_mut().and_then(PollReply::there_mut);
+            let post = exchange.post.as_mut();
+            let post = post.and_then(|post| post.reply.there_mut());
+            poll.into_iter().chain(post).map(|reply| (*key, reply))
+        });
+        let polls = self.new_polls.iter_mut().chain(&mut self.due_polls);
+        let polls = polls
+            .filter_map(|(token, reply)| Some((super::key(token.session), reply.there_mut()?)));
+        sessions.chain(polls)
+    }
+
+    /// The reply to a request of another node that waits.
+    fn reply_there(&mut self, key: Key, id: ForwardedId) -> Option<&mut NodeReply> {
+        let exchange = self.sessions.get_mut(&key);
+        let waiting = exchange.into_iter().flat_map(|exchange| {
+            let poll = exchange.poll.as_mut().and_then(PollReply::there_mut);
+            let post = exchange.post.as_mut();
+            let post = post.and_then(|post| post.reply.there_mut());
+            poll.into_iter().chain(post)
+        });
+        let polls = self.new_polls.iter_mut().chain(&mut self.due_polls);
+        let polls = polls.filter_map(|(_, reply)| reply.there_mut());
+        waiting.chain(polls).find(|reply| reply.id == id)
+    }
+
+    /// Notes that the bytes of an answer have left.
+    fn answer_left(&mut self, key: Key, there: Option<ForwardedId>) {
+        if let Some(exchange) = self.sessions.get_mut(&key)
+            && exchange.answered_there == there
+        {
+            exchange.answered_there = None;
+            (exchange.has_answer_out, exchange.is_marked) = (false, false);
+            self.due.push(key);
+        }
+    }
+
     /// Notes that the connection of a session has got a socket.
     pub(super) fn has_switched(&mut self, key: Key) {
         self.switched.insert(key);
@@ -268,6 +319,11 @@ impl Exchanges {
 
 impl Conductor {
     pub(super) fn take_exchange(&mut self, mail: ExchangeMail) {
+        if let Some(token) = mail.token()
+            && token.node() != self.address.node
+        {
+            return self.forward(token, mail);
+        }
         match mail {
             ExchangeMail::Open { opened, reply } => self.open_exchange(opened, reply),
             ExchangeMail::Poll { token, reply } => self.admit_poll(token, reply),
@@ -286,12 +342,9 @@ impl Conductor {
                     self.lose_exchange(key);
                 }
             }
-            ExchangeMail::Left(key) => {
-                if let Some(exchange) = self.exchanges.sessions.get_mut(&key) {
-                    (exchange.has_answer_out, exchange.is_marked) = (false, false);
-                    self.exchanges.due.push(key);
-                }
-            }
+            ExchangeMail::Left(key) => self.exchanges.answer_left(key, None),
+            ExchangeMail::Answer { id, reply } => self.answer_there(id, reply),
+            ExchangeMail::ForwardedLeft { .. } => {}
         }
     }
 
@@ -310,6 +363,7 @@ impl Conductor {
             certificate,
             poll: Some(reply),
             has_answer_out: false,
+            answered_there: None,
             is_marked: false,
             post: None,
             deadline: None,
@@ -332,7 +386,7 @@ impl Conductor {
     /// The session with this token.
     fn find_exchange(&self, token: SessionToken) -> Result<Key, ExchangeRefusal> {
         let key = super::key(token.session);
-        let is_here = token.session.address.shard == self.address.shard;
+        let is_here = token.session.address == self.address;
         if !is_here || !self.resumable.has_made(&token) {
             return Err(ExchangeRefusal::Unknown);
         }
@@ -365,7 +419,7 @@ impl Conductor {
     /// Handles a request for messages. It waits for a turn in two cases. If a deadline is due, the session may end with it. If its peer has
     /// tested another connection, it may have continued there before it sent the request. The two arrive on different ways, so the shard looks
     /// at the other connection once more before it decides.
-    fn admit_poll(&mut self, token: SessionToken, reply: PollReply) {
+    pub(super) fn admit_poll(&mut self, token: SessionToken, reply: PollReply) {
         let now = self.now.monotonic;
         let is_due = self.engine_deadline.is_some_and(|due| due <= now);
         // No request overtakes an earlier one.
@@ -432,13 +486,13 @@ impl Conductor {
         let mut body = Vec::new();
         let frames = CloseCause::Peer(None).frame(codec);
         codec.protocol().exchange_output(&frames, false, &mut body);
-        let _ = reply.send(Ok(self.own.answer_body(key, body)));
+        let _ = reply.send(Ok(self.own.answer_body(Left::Own(key), body)));
     }
 
-    fn admit_post(
+    pub(super) fn admit_post(
         &mut self,
         token: SessionToken,
-        admitted: oneshot::Sender<usize>,
+        admitted: Option<oneshot::Sender<usize>>,
         reply: PostReply,
     ) {
         let key = match self.find_open_exchange(token) {
@@ -460,16 +514,23 @@ impl Conductor {
             }
             return self.remove(key, false);
         }
+        // A message has its own limit, which is lower before the login.
+        let bytes_max = self.message_bytes_max;
+        if let Some(there) = reply.there() {
+            there.admit(bytes_max);
+        }
         exchange.post = Some(Post {
             reply,
             body: None,
             has_begun: false,
         });
-        // A message has its own limit, which is lower before the login.
-        let _ = admitted.send(self.message_bytes_max);
+        if let Some(admitted) = admitted {
+            // The caller may have stopped waiting.
+            let _ = admitted.send(bytes_max);
+        }
     }
 
-    fn take_body(&mut self, token: SessionToken, body: Result<Bytes, BodyFault>) {
+    pub(super) fn take_body(&mut self, token: SessionToken, body: Result<Bytes, BodyFault>) {
         let Ok(key) = self.find_open_exchange(token) else {
             return;
         };
@@ -558,6 +619,64 @@ impl Conductor {
         }
     }
 
+    /// Ends a session whose client has left the node to which it had sent a request.
+    pub(super) fn lose_there(&mut self, token: SessionToken, id: ForwardedId) {
+        let Ok(key) = self.find_exchange(token) else {
+            return;
+        };
+        if let Some(reply) = self.exchanges.reply_there(key, id) {
+            reply.is_gone = true;
+            return self.lose_exchange(key);
+        }
+        // The messages of an answer that no client gets are lost.
+        let exchange = self.exchanges.sessions.get(&key);
+        if exchange.is_some_and(|exchange| exchange.answered_there == Some(id)) {
+            self.lose(key);
+        }
+    }
+
+    /// Notes that the bytes of an answer have left another node.
+    pub(super) fn left_there(&mut self, token: SessionToken, id: ForwardedId) {
+        if let Ok(key) = self.find_exchange(token) {
+            self.exchanges.answer_left(key, Some(id));
+        }
+    }
+
+    /// Answers a waiting request of a node that stops.
+    pub(super) fn release_there(&mut self, token: SessionToken, id: ForwardedId) {
+        if let Ok(key) = self.find_exchange(token)
+            && let Some(reply) = self.exchanges.reply_there(key, id)
+        {
+            reply.is_released = true;
+            self.exchanges.due.push(key);
+        }
+    }
+
+    /// Ends the sessions whose requests or answers were at a node that is lost.
+    pub(super) fn lose_exchanges_of(&mut self, node: u16) {
+        let mut lost = Vec::new();
+        for (key, reply) in self.exchanges.replies_there() {
+            if reply.id.from.node == node {
+                reply.is_gone = true;
+                lost.push(key);
+            }
+        }
+        let sessions = self.exchanges.sessions.iter();
+        let answered = sessions.filter(|(_, exchange)| {
+            let there = exchange.answered_there;
+            there.is_some_and(|id| id.from.node == node)
+        });
+        lost.extend(answered.map(|(key, _)| *key));
+        // In the order of their keys, so that the order does not depend on a hash.
+        lost.sort_unstable();
+        lost.dedup();
+        for key in lost {
+            if self.exchanges.has(key) {
+                self.lose(key);
+            }
+        }
+    }
+
     /// Ends the sessions for which no request has waited for too long.
     pub(super) fn end_unpolled(&mut self) {
         while let Some((deadline, key)) = self.exchanges.unpolled.first().copied()
@@ -588,9 +707,17 @@ impl Conductor {
         };
         let has_output = connection.outbox_bytes() > 0;
         let has_ended = connection.state.phase == Phase::Lingering;
+        let there = exchange.poll.as_ref().and_then(PollReply::there);
+        let answered_there = there.map(|there| there.id);
+        let is_released = there.is_some_and(|there| there.is_released);
         let protocol = connection.state.codec.protocol();
-        if exchange.has_answer_out || !(has_output || exchange.is_probed) {
+        if exchange.has_answer_out || !(has_output || exchange.is_probed || is_released) {
             return;
+        }
+        if let (Some(id), Some(nodes)) = (answered_there, &self.sink.nodes)
+            && nodes.is_congested(id.from.node)
+        {
+            return self.exchanges.congested.push(key);
         }
         let Some(reply) = exchange.poll.take() else {
             return;
@@ -599,7 +726,9 @@ impl Conductor {
         let mut body = Vec::new();
         protocol.exchange_output(&frames, exchange.is_late, &mut body);
         exchange.has_answer_out = true;
-        let is_gone = reply.send(Ok(self.own.answer_body(key, body))).is_err();
+        exchange.answered_there = answered_there;
+        let body = self.own.answer_body(Left::Own(key), body);
+        let is_gone = reply.send(Ok(body)).is_err();
         if is_gone || has_ended {
             return self.lose(key);
         }
@@ -646,7 +775,7 @@ impl Conductor {
             Some(reply) if is_by_peer => {
                 let mut body = Vec::new();
                 protocol.exchange_output(&[], false, &mut body);
-                let _ = reply.send(Ok(self.own.answer_body(key, body)));
+                let _ = reply.send(Ok(self.own.answer_body(Left::Own(key), body)));
             }
             Some(reply) => self.send_end(key, reply),
             None => {}

@@ -24,9 +24,16 @@ impl Conductor {
         let mut confirmed: Vec<(Address, u64)> = Vec::new();
         for (shard, entry) in entries {
             let from = Address { node, shard };
-            let Entry::Interest(entry) = entry else {
-                self.handle(Input::Linked { from, birth, entry });
-                continue;
+            let entry = match entry {
+                Entry::Interest(entry) => entry,
+                Entry::Exchange(entry) => {
+                    self.take_forwarded(from, birth, entry);
+                    continue;
+                }
+                entry => {
+                    self.handle(Input::Linked { from, birth, entry });
+                    continue;
+                }
             };
             let number = self.take_interest(from, birth, entry);
             match confirmed.iter_mut().find(|(known, _)| *known == from) {
@@ -101,6 +108,8 @@ impl Conductor {
         };
         if nodes.birth(node) == Some(birth) {
             nodes.lost(node);
+            self.forwarding.node_lost(node);
+            self.lose_exchanges_of(node);
             self.handle(Input::NodeLost { node });
             self.sink.note_visible();
             self.run_deferred();

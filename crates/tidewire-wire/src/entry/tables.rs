@@ -3,12 +3,13 @@
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::entry::{
     AnnouncedRecord, AnnouncedUser, Answer, Asker, BackendEntry, BulkName, CallAnswer, CallNotice,
-    Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead, InterestEntry, LaggingReader,
-    ListenNotice, Listening, OperationChange, OwnedBackend, OwnedCall, OwnedKey, OwnedOperation,
-    OwnedPut, OwnedTransaction, OwnedWrite, PendingReplyId, PresenceChange, Published, QueryEntry,
-    Reauthorization, RecordAnswer, RecordOperation, RecordRead, RecordRefusal, RecordRequest,
-    RecordRequestKind, ReplyPart, Resumed, RpcDelivery, RpcEntry, ScopeEntry, Snapshot, Stored,
-    TransactionResult, UnsavedRow, UnsavedValue, ViewEntry, WorkEntry,
+    Entry, ExchangeEntry, ExchangeReply, ExchangeRequest, HistoryEntry, HistoryGap, HistoryPage,
+    HistoryRead, InterestEntry, LaggingReader, ListenNotice, Listening, OperationChange,
+    OwnedBackend, OwnedCall, OwnedKey, OwnedOperation, OwnedPut, OwnedTransaction, OwnedWrite,
+    PendingReplyId, PresenceChange, Published, QueryEntry, Reauthorization, RecordAnswer,
+    RecordOperation, RecordRead, RecordRefusal, RecordRequest, RecordRequestKind, ReplyPart,
+    Resumed, RpcDelivery, RpcEntry, ScopeEntry, Snapshot, Stored, TransactionResult, UnsavedRow,
+    UnsavedValue, ViewEntry, WorkEntry,
 };
 use tidewire_core::message::{
     BackendKind, Only, Position, QueryReason, RareAttributes, Reason, RecordAction, RecordBulk,
@@ -60,6 +61,7 @@ choices! {
         27 Scope[entry],
         28 RightsSent { 1 from, 2 number },
         29 Interest[entry],
+        30 Exchange[entry],
     }
 
     BackendEntry {
@@ -82,6 +84,31 @@ choices! {
         1 Changed { 1 topic, 2 name, 3 wanted, 4 number },
         2 Complete,
         3 Visible { 1 number },
+    }
+
+    ExchangeEntry {
+        1 Request { 1 session, 2 secret, 3 request, 4 what },
+        2 Reply { 1 request, 2 what },
+    }
+
+    ExchangeRequest {
+        1 Poll,
+        2 Post,
+        3 Body[body],
+        4 LargeBody,
+        5 BrokenBody,
+        6 MaySwitch,
+        7 Gone,
+        8 Left,
+        9 Release,
+    }
+
+    ExchangeReply {
+        1 Admitted[bytes_max],
+        2 Messages[body],
+        3 Taken,
+        4 Unknown,
+        5 OutOfTurn,
     }
 
     ScopeEntry {

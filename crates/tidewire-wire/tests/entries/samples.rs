@@ -56,6 +56,7 @@ pub fn number(entry: &Entry) -> usize {
         Entry::Scope(_) => 27,
         Entry::RightsSent { .. } => 28,
         Entry::Interest(_) => 29,
+        Entry::Exchange(_) => 30,
     }
 }
 
@@ -905,6 +906,44 @@ fn first() -> Vec<(&'static str, Entry)> {
         (
             "interest visible",
             Entry::Interest(InterestEntry::Visible { number: 7 }),
+        ),
+        ("exchange poll", exchange_request(ExchangeRequest::Poll)),
+        ("exchange post", exchange_request(ExchangeRequest::Post)),
+        (
+            "exchange body",
+            exchange_request(ExchangeRequest::Body(b"40".as_slice().into())),
+        ),
+        (
+            "exchange large body",
+            exchange_request(ExchangeRequest::LargeBody),
+        ),
+        (
+            "exchange broken body",
+            exchange_request(ExchangeRequest::BrokenBody),
+        ),
+        (
+            "exchange may switch",
+            exchange_request(ExchangeRequest::MaySwitch),
+        ),
+        ("exchange gone", exchange_request(ExchangeRequest::Gone)),
+        ("exchange left", exchange_request(ExchangeRequest::Left)),
+        (
+            "exchange release",
+            exchange_request(ExchangeRequest::Release),
+        ),
+        (
+            "exchange admitted",
+            exchange_reply(ExchangeReply::Admitted(1 << 20)),
+        ),
+        (
+            "exchange messages",
+            exchange_reply(ExchangeReply::Messages(b"2".as_slice().into())),
+        ),
+        ("exchange taken", exchange_reply(ExchangeReply::Taken)),
+        ("exchange unknown", exchange_reply(ExchangeReply::Unknown)),
+        (
+            "exchange out of turn",
+            exchange_reply(ExchangeReply::OutOfTurn),
         ),
         (
             "work deferred",

@@ -37,6 +37,19 @@ pub fn session(index: u32) -> SessionId {
     }
 }
 
+pub fn exchange_request(what: ExchangeRequest) -> Entry {
+    Entry::Exchange(ExchangeEntry::Request {
+        session: session(1),
+        secret: [7; 16],
+        request: 1 << 40,
+        what,
+    })
+}
+
+pub fn exchange_reply(what: ExchangeReply) -> Entry {
+    Entry::Exchange(ExchangeEntry::Reply { request: 3, what })
+}
+
 pub fn reply() -> PendingReplyId {
     PendingReplyId {
         address: shard(2, 1),
