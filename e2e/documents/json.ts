@@ -71,6 +71,12 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
     if (Object.hasOwn(value as object, 'redeemed')) assert.equal((await openStream(t, url(server, `/sse?event=e&ticket=${ticket}`))).answer.status, 200);
     sameShape(value, lastExported(server, 'ticket/'));
   },
+  /** A file of schemas. */
+  schema: async (t, value) => {
+    const folder = temporaryFolder(t);
+    writeFileSync(join(folder, 'tidewire.schema.json'), JSON.stringify(value));
+    run(binary(), ['schema', 'types'], { cwd: folder });
+  },
   backup: async (t, value) => {
     const server = await Server.during(t);
     run(binary(), ['store', 'backup', 'copy', '--data', server.dataFolder], { cwd: server.folder });

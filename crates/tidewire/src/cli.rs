@@ -3,6 +3,7 @@
 mod import;
 mod manual;
 mod options;
+mod schema;
 mod store;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use tidewire_torture::{self as torture, Break};
 pub use import::{ImportCommand, RecordImport};
 pub use manual::write_pages;
 use options::{Flags, sources};
+pub use schema::SchemaCommand;
 pub use store::StoreCommand;
 
 /// A parsed command line.
@@ -61,6 +63,8 @@ pub enum Invocation {
     },
     /// Check, copy or move stored records. The name selects one store.
     Store(StoreCommand, Option<String>, Sources),
+    /// Check stored records against schemas, or make types of these.
+    Schema(SchemaCommand, Sources),
     /// Import the configuration or the records of a deepstream server.
     Import(ImportCommand, Sources),
     /// Manage the users of the record store.
@@ -155,6 +159,7 @@ fn command(flags: Flags) -> Command {
                 .about("Hash the password on standard input, for the file of auth.file.path"),
         )
         .subcommand(store::command())
+        .subcommand(schema::command())
         .subcommand(import::command())
         .subcommand(
             Command::new("health")
@@ -508,6 +513,13 @@ pub fn parse(
             Invocation::Store(
                 store::parsed(word, deepest),
                 store::named(deepest),
+                sources(deepest, environment)?,
+            )
+        }
+        Some(("schema", schema)) => {
+            let (word, deepest) = schema.subcommand().unwrap_or(("check", schema));
+            Invocation::Schema(
+                schema::parsed(word, deepest),
                 sources(deepest, environment)?,
             )
         }

@@ -26,6 +26,7 @@ use crate::first_screen::{Screen, first_screen};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::rules;
+use crate::schema;
 use crate::service_manager::ServiceManager;
 use crate::store_command;
 use crate::terminal::{print_out, read_password};
@@ -79,6 +80,7 @@ fn run() -> Result<Exit, Failure> {
         Invocation::Store(command, store, sources) => {
             store_command::run(&planned(&sources)?.1, store.as_deref(), &command)
         }
+        Invocation::Schema(command, sources) => schema::run(&command, || Ok(planned(&sources)?.1)),
         Invocation::Import(
             ImportCommand::Configuration {
                 folder,

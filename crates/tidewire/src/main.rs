@@ -9,6 +9,7 @@ mod first_screen;
 mod health;
 mod log;
 mod rules;
+mod schema;
 mod service_manager;
 mod store_command;
 mod terminal;
