@@ -234,6 +234,7 @@ export const SUITES: Suite[] = [
   {
     name: 'ringless',
     shows: 'the transport cases where io_uring_setup fails with EPERM, and a part of them where it fails with ENOSYS',
+    needs: [OPENSSL],
     commands: [transport('test', 'E2E_RING=EPERM'), ['env', 'E2E_RING=ENOSYS', ...npm('test'), '--', 'transport']],
     budgetSeconds: 400,
     group: 'servers',
@@ -289,7 +290,7 @@ export const SUITES: Suite[] = [
   {
     name: 'container',
     shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server does not start; the transport cases in it: user 1000, read-only root, no io_uring',
-    needs: [apt('buildah'), apt('mmdebstrap')],
+    needs: [apt('buildah'), apt('mmdebstrap'), OPENSSL],
     commands: [transport('container')],
     budgetSeconds: 240,
     group: 'servers',
@@ -297,7 +298,7 @@ export const SUITES: Suite[] = [
   {
     name: 'browser',
     shows: 'pages of loopback hosts may connect, others may not; large messages are compressed; EventSource reconnects; a part of the client and demo suites in Firefox and WebKit',
-    needs: [CHROMIUM, apt('firefox-esr'), apt('WebKitWebDriver', 'webkit2gtk-driver', 'xvfb', 'xauth')],
+    needs: [CHROMIUM, OPENSSL, apt('firefox-esr'), apt('WebKitWebDriver', 'webkit2gtk-driver', 'xvfb', 'xauth')],
     commands: [npm('browser'), [...npm('browsers'), '--', 'smoke']],
     budgetSeconds: 400,
     group: 'servers',
@@ -360,7 +361,7 @@ export const SUITES: Suite[] = [
   {
     name: 'carriers',
     shows: 'the link suite over NATS, Redis, RabbitMQ and Kafka: links lose and double nothing while the network fails and the broker is killed',
-    needs: [NATS, REDIS, RABBITMQ, JAVA, MAVEN],
+    needs: [NATS, REDIS, VALKEY, RABBITMQ, JAVA, MAVEN],
     commands: [npm('carriers')],
     budgetSeconds: 900,
     group: 'servers',
