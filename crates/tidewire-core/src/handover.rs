@@ -150,8 +150,7 @@ impl Handover {
 
     /// Whether another shard has adopted a later view than this one.
     pub(crate) fn is_behind(&self, shard: Address) -> bool {
-        let heard = self.heard.get(&shard);
-        heard.is_some_and(|heard| heard.marker > self.view)
+        self.view_of(shard) > self.view
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -416,16 +415,13 @@ impl Handover {
             false => Examined::Served,
         };
         for slot in slots {
-            let serves = self.serves(slot);
-            if serves && !is_queued {
+            if !is_queued && self.serves(slot) {
                 continue;
             }
             if !self.given.contains(slot) && posted <= self.view {
                 return Examined::Refused;
             }
-            if !serves {
-                result = Examined::Waits;
-            }
+            result = Examined::Waits;
         }
         result
     }
